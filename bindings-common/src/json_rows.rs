@@ -30,20 +30,20 @@ fn duration(duration: Duration) -> Value<'static> {
 
 /// The fields of an event, in the same order everywhere.
 pub(crate) fn of_event(event: &Event) -> [Field<'_>; 11] {
-    let facts = event.facts();
+    let fields = event.fields();
     let number = |number: Option<u32>| number.map(|number| Number(number.into()));
     [
         ("name", Some(Text(event.name()))),
-        ("queue", Some(Text(facts.queue))),
-        ("message_id", facts.message_id.map(Text)),
-        ("attempt", number(facts.attempt)),
-        ("delay", facts.delay.map(duration)),
-        ("reason", facts.reason.map(ParkReason::as_str).map(Text)),
-        ("error", facts.error.map(Text)),
-        ("crashes", number(facts.crashes)),
-        ("to", facts.to.map(Text)),
-        ("count", number(facts.count)),
-        ("cause", facts.cause.map(Text)),
+        ("queue", Some(Text(fields.queue))),
+        ("message_id", fields.message_id.map(Text)),
+        ("attempt", number(fields.attempt)),
+        ("delay", fields.delay.map(duration)),
+        ("reason", fields.reason.map(ParkReason::as_str).map(Text)),
+        ("error", fields.error.map(Text)),
+        ("crashes", number(fields.crashes)),
+        ("to", fields.to.map(Text)),
+        ("count", number(fields.count)),
+        ("cause", fields.cause.map(Text)),
     ]
 }
 

@@ -270,13 +270,28 @@ mod tests {
             consumer,
             has_rules,
         } = read.unwrap();
-        assert_eq!((consumer.window(), consumer.handlers()), (7, 3));
-        assert_eq!(consumer.limit(), Some(Duration::from_millis(1500)));
-        assert_eq!(consumer.last_call(), Duration::from_millis(250));
+        assert_eq!(
+            (
+                consumer.configured_prefetch(),
+                consumer.configured_concurrency()
+            ),
+            (7, 3)
+        );
+        assert_eq!(
+            consumer.configured_handler_timeout(),
+            Some(Duration::from_millis(1500))
+        );
+        assert_eq!(
+            consumer.configured_drain_timeout(),
+            Duration::from_millis(250)
+        );
         assert!(has_rules);
         let read = Options::read(r#"{"queue": "orders", "batch": 100, "batch_wait": 0}"#);
         let batches = read.unwrap().consumer;
-        assert_eq!((batches.batch_size(), batches.window()), (Some(100), 1_600));
-        assert_eq!(batches.batch_patience(), Duration::ZERO);
+        assert_eq!(
+            (batches.batch_size(), batches.configured_prefetch()),
+            (Some(100), 1_600)
+        );
+        assert_eq!(batches.configured_batch_wait(), Duration::ZERO);
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use retryrmq::{
-    BasicProperties, Failed, Publish,
+    BasicProperties, FailedMessage, Publish,
     types::{FieldTable, ShortString},
 };
 
@@ -63,10 +63,10 @@ impl Outgoing {
     ///
     /// # Errors
     /// Those of [`message`](Self::message), and `too_large` for a name longer than 255 bytes.
-    pub fn failed(mut self, queue: &str, names: [&str; 8]) -> Result<Failed, Refusal> {
+    pub fn failed(mut self, queue: &str, names: [&str; 8]) -> Result<FailedMessage, Refusal> {
         let properties = self.take_properties(names)?;
         let (exchange, routing_key) = (self.exchange, self.routing_key);
-        Ok(Failed::new(
+        Ok(FailedMessage::new(
             queue,
             &exchange,
             &routing_key,

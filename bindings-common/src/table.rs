@@ -5,8 +5,8 @@
 use std::fmt::Write as _;
 
 use retryrmq::{
-    Consumer, ErrorKind, Event, Follows, Limits, ParkReason, Pause, Policy, QueueType, Sentence,
-    Strategy, format_duration,
+    AttemptLogLine, Consumer, ErrorKind, Event, Limits, NextStep, ParkReason, Pause, Policy,
+    QueueType, Strategy, format_duration,
 };
 
 use crate::{EVENTS, json_rows};
@@ -46,7 +46,7 @@ pub fn options() -> Vec<(&'static str, String, &'static str)> {
         ),
         (
             "prefetch",
-            usual.window().to_string(),
+            usual.configured_prefetch().to_string(),
             "How many messages may be unacknowledged at the same time, 1 to 65535.",
         ),
         (
@@ -56,7 +56,7 @@ pub fn options() -> Vec<(&'static str, String, &'static str)> {
         ),
         (
             "concurrency",
-            usual.handlers().to_string(),
+            usual.configured_concurrency().to_string(),
             "How many handlers run at the same time. The default is 1 for a `def` handler in Python and for the command, whose default `prefetch` is 2 × `concurrency`.",
         ),
         (
@@ -66,12 +66,14 @@ pub fn options() -> Vec<(&'static str, String, &'static str)> {
         ),
         (
             "batch_wait",
-            format_duration(usual.batch_patience()),
+            format_duration(usual.configured_batch_wait()),
             "How long an incomplete batch waits for more messages, from its first one on. With 0 the handler gets what is there. At most 1 minute. Needs `batch`.",
         ),
         (
             "handler_timeout",
-            usual.limit().map_or_else(String::new, format_duration),
+            usual
+                .configured_handler_timeout()
+                .map_or_else(String::new, format_duration),
             "How long a handler may take. If it takes longer, the attempt fails, whatever the handler returns. At most 365 days. The default with `--http` is 30 s.",
         ),
         (
@@ -111,7 +113,7 @@ pub fn options() -> Vec<(&'static str, String, &'static str)> {
         ),
         (
             "drain_timeout",
-            format_duration(usual.last_call()),
+            format_duration(usual.configured_drain_timeout()),
             "How long closing waits for running handlers. After that, the messages that they hold are requeued. Copies that the broker has not confirmed yet get up to three seconds more. At most 365 days.",
         ),
         (
@@ -143,10 +145,10 @@ pub fn events() -> Vec<(&'static str, Vec<&'static str>)> {
 /// The log lines of attempts that were no success: by what follows, the level, and the line of an example.
 #[must_use]
 pub fn lines() -> Vec<(&'static str, &'static str, String)> {
-    Follows::one_of_each()
+    NextStep::one_of_each()
         .into_iter()
         .map(|follows| {
-            let line = Sentence::example(follows).to_string();
+            let line = AttemptLogLine::example(follows).to_string();
             (follows.name(), follows.level(), line)
         })
         .collect()

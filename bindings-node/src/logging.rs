@@ -20,8 +20,8 @@ pub struct Line {
     pub fields: Option<Vec<(String, String)>>,
 }
 
-impl From<log_buffer::Line> for Line {
-    fn from(line: log_buffer::Line) -> Self {
+impl From<log_buffer::LogLine> for Line {
+    fn from(line: log_buffer::LogLine) -> Self {
         let level = match line.level {
             Level::ERROR => "error",
             Level::WARN => "warn",
@@ -61,9 +61,9 @@ fn reader() -> Option<Arc<Shared>> {
 
 /// Adds the environment behind this bridge as a reader, after those before it.
 pub(crate) fn told_to(bridge: &Arc<Shared>) {
-    WANTED_AT_FIRST.call_once(|| log_buffer::want(Level::WARN));
+    WANTED_AT_FIRST.call_once(|| log_buffer::set_level(Level::WARN));
     readers().push(Arc::downgrade(bridge));
-    log_buffer::catch(|| {
+    log_buffer::capture(|| {
         if let Some(reader) = reader() {
             reader.nudge();
         }
@@ -82,5 +82,5 @@ pub(crate) fn take(bridge: &Arc<Shared>) -> Vec<Line> {
 #[napi(catch_unwind)]
 pub fn want_all_lines() {
     WANTED_AT_FIRST.call_once(|| {});
-    log_buffer::want(Level::DEBUG);
+    log_buffer::set_level(Level::DEBUG);
 }

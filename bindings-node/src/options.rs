@@ -72,7 +72,7 @@ impl Options {
     /// How many handlers run at a time.
     #[napi(getter, catch_unwind)]
     pub fn concurrency(&self) -> u32 {
-        u32::try_from(self.consumer.handlers()).unwrap_or(u32::MAX)
+        u32::try_from(self.consumer.configured_concurrency()).unwrap_or(u32::MAX)
     }
 
     /// How many messages a handler gets at most; `null` for single messages.
@@ -85,7 +85,7 @@ impl Options {
     /// How long a handler may take, in milliseconds.
     #[napi(getter, catch_unwind)]
     pub fn handler_timeout(&self) -> Option<f64> {
-        self.consumer.limit().map(ms)
+        self.consumer.configured_handler_timeout().map(ms)
     }
 
     /// Whether rules need the types of an error.

@@ -32,7 +32,7 @@ pub(crate) fn take() -> Vec<Line> {
 /// Sets the least level, as in Python's `logging`, of the lines that are wanted.
 #[pyfunction]
 pub(crate) fn want_lines(least: u8) {
-    log_buffer::want(match least {
+    log_buffer::set_level(match least {
         0..=10 => Level::DEBUG,
         11..=20 => Level::INFO,
         _ => Level::WARN,

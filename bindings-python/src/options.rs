@@ -65,13 +65,13 @@ impl Options {
     /// How many handlers run at a time.
     #[getter]
     fn concurrency(&self) -> usize {
-        self.consumer.handlers()
+        self.consumer.configured_concurrency()
     }
 
     /// How many messages may be unacknowledged at a time.
     #[getter]
     fn prefetch(&self) -> u16 {
-        self.consumer.window()
+        self.consumer.configured_prefetch()
     }
 
     /// How many messages a handler gets at most; `None` for single messages.
@@ -83,13 +83,15 @@ impl Options {
     /// How long a handler may take, in seconds.
     #[getter]
     fn handler_timeout(&self) -> Option<f64> {
-        self.consumer.limit().map(|limit| limit.as_secs_f64())
+        self.consumer
+            .configured_handler_timeout()
+            .map(|limit| limit.as_secs_f64())
     }
 
     /// How long closing waits for running handlers, in seconds.
     #[getter]
     fn drain_timeout(&self) -> f64 {
-        self.consumer.last_call().as_secs_f64()
+        self.consumer.configured_drain_timeout().as_secs_f64()
     }
 
     /// Whether rules need the base classes of an error.

@@ -1,7 +1,7 @@
 //! A message to publish, from plain Python values.
 
 use pyo3::{Bound, FromPyObject, PyAny, PyResult, Python};
-use retryrmq::{Failed, Publish};
+use retryrmq::{FailedMessage, Publish};
 
 use crate::{errors::raised, options::seconds, values};
 
@@ -63,7 +63,7 @@ impl Outgoing<'_> {
     }
 
     /// The same as a message that another library received from `queue`.
-    pub(crate) fn failed(self, py: Python<'_>, queue: &str) -> PyResult<Failed> {
+    pub(crate) fn failed(self, py: Python<'_>, queue: &str) -> PyResult<FailedMessage> {
         self.outgoing(py)?
             .failed(queue, NAMES)
             .map_err(|refusal| raised(py, refusal))

@@ -95,7 +95,7 @@ fn told_to(pump: &Arc<Shared>) {
     if let Ok(mut reader) = READER.try_lock() {
         *reader = Arc::downgrade(pump);
     }
-    log_buffer::catch(|| {
+    log_buffer::capture(|| {
         if let Ok(reader) = READER.try_lock()
             && let Some(pump) = reader.upgrade()
         {

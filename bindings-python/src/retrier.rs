@@ -1,7 +1,7 @@
 //! Messages that another library received from RabbitMQ, and that are retried or parked as a consumer of their queue would.
 
 use pyo3::{IntoPyObjectExt, PyResult, Python, pyclass, pymethods};
-use retryrmq::{Error, Failed, Failure, Outcome, ParkReason};
+use retryrmq::{Error, FailedMessage, Failure, Outcome, ParkReason};
 
 use crate::{
     errors::{bad_option, raised},
@@ -27,7 +27,7 @@ impl Retrier {
     fn begin(
         &self,
         py: Python<'_>,
-        failed: Failed,
+        failed: FailedMessage,
         outcome: Option<Outcome>,
     ) -> PyResult<Operation> {
         self.inner

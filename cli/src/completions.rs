@@ -6,7 +6,7 @@ use clap_complete::{
     shells::{Bash, Fish, Zsh},
 };
 
-use crate::{error::Fault, exit::Exit, output::Output};
+use crate::{error::CliError, exit::Exit, output::Output};
 
 /// Print the script that lets a shell complete subcommands and options
 #[derive(Clone, Debug, Args)]
@@ -31,7 +31,7 @@ Examples:
   source <(retryrmq completions bash)                 for this shell alone";
 
 /// Prints the script for `command`.
-pub(crate) fn run(options: &Options, command: &Command, output: &Output) -> Result<Exit, Fault> {
+pub(crate) fn run(options: &Options, command: &Command, output: &Output) -> Result<Exit, CliError> {
     let mut script = Vec::new();
     let name = command.get_name().to_owned();
     let mut command = for_people(command);

@@ -5,22 +5,22 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use retryrmq::terminal_escape;
 use retryrmq_operator::{
-    dlx_policy::{Mark, base_of},
+    dlx_policy::{PolicyName, base_of},
     management::{Policy, Scope},
 };
 use serde_json::json;
 
 use crate::{
-    error::Fault,
+    error::CliError,
     exit::Exit,
     global::Global,
-    management::{self, Desk},
+    management::{self, ManagementClient},
     output::Output,
     prompt,
 };
 
 /// How long a policy may take until it is gone everywhere.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Undo what `enable` did: the previous policy is in force again
 ///
@@ -47,10 +47,14 @@ pub(crate) struct Options {
     management: management::Management,
 }
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+pub(crate) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     let name = &options.queue;
-    let desk = options.management.open(global)?;
-    let ours = ours(&desk, &options).await?;
+    let management_client = options.management.open(global)?;
+    let ours = ours(&management_client, &options).await?;
     if ours.is_empty() {
         if output.is_json() {
             output.json_document(&json!({"queue": name, "changed": false, "deleted": []}))?;
@@ -62,7 +66,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         }
         return Ok(Exit::Ok);
     }
-    let after = after(&desk, name).await?;
+    let after = after(&management_client, name).await?;
     let deleted: Vec<&str> = ours.iter().map(|policy| policy.name.as_str()).collect();
     if !output.is_json() {
         for name in &deleted {
@@ -80,15 +84,18 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
             return Ok(Exit::Ok);
         }
         // Somebody may have changed it while we asked.
-        if self::ours(&desk, &options).await? != ours {
-            return Err(Fault::failed(
+        if self::ours(&management_client, &options).await? != ours {
+            return Err(CliError::failed(
                 "the policy has changed in this moment, and nothing was done: look again",
             ));
         }
         for policy in &ours {
-            desk.api.delete_policy(&desk.vhost, &policy.name).await?;
+            management_client
+                .api
+                .delete_policy(&management_client.vhost, &policy.name)
+                .await?;
         }
-        until_gone(&desk, name).await?;
+        until_gone(&management_client, name).await?;
     }
     if output.is_json() {
         output.json_document(&json!({
@@ -103,14 +110,21 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
 }
 
 /// The policies that `enable` made for the queue, as they were made.
-async fn ours(desk: &Desk, options: &Options) -> Result<Vec<Policy>, Fault> {
+async fn ours(
+    management_client: &ManagementClient,
+    options: &Options,
+) -> Result<Vec<Policy>, CliError> {
     let mut ours = Vec::new();
-    for policy in desk.api.policies(&desk.vhost, Scope::Users).await? {
-        let Some(mark) = Mark::of(&policy).filter(|mark| mark.queue == options.queue) else {
+    for policy in management_client
+        .api
+        .policies(&management_client.vhost, Scope::Users)
+        .await?
+    {
+        let Some(mark) = PolicyName::of(&policy).filter(|mark| mark.queue == options.queue) else {
             continue;
         };
         if !mark.is_of(&policy) && !options.force {
-            return Err(Fault::refused(format!(
+            return Err(CliError::refused(format!(
                 "somebody has changed `{}` since it was made: pattern `{}`, priority {}, {}. Nothing was done; pass --force to delete it as it is",
                 policy.name,
                 policy.pattern,
@@ -124,11 +138,18 @@ async fn ours(desk: &Desk, options: &Options) -> Result<Vec<Policy>, Fault> {
 }
 
 /// What is in force then, in a sentence.
-async fn after(desk: &Desk, name: &str) -> Result<String, Fault> {
-    let Some(queue) = desk.api.queue(&desk.vhost, name).await? else {
+async fn after(management_client: &ManagementClient, name: &str) -> Result<String, CliError> {
+    let Some(queue) = management_client
+        .api
+        .queue(&management_client.vhost, name)
+        .await?
+    else {
         return Ok("its queue is gone".to_owned());
     };
-    let policies = desk.api.policies(&desk.vhost, Scope::Users).await?;
+    let policies = management_client
+        .api
+        .policies(&management_client.vhost, Scope::Users)
+        .await?;
     let dropped = "what it rejects is dropped from then on";
     Ok(match base_of(&queue, &policies) {
         Some(Some(base)) => {
@@ -145,13 +166,20 @@ async fn after(desk: &Desk, name: &str) -> Result<String, Fault> {
     })
 }
 
-async fn until_gone(desk: &Desk, name: &str) -> Result<(), Fault> {
-    let until = Instant::now() + PATIENCE;
+async fn until_gone(management_client: &ManagementClient, name: &str) -> Result<(), CliError> {
+    let until = Instant::now() + TIME_LIMIT;
     loop {
-        let seen = desk.api.queue(&desk.vhost, name).await?;
-        let policies = desk.api.policies(&desk.vhost, Scope::Users).await?;
+        let seen = management_client
+            .api
+            .queue(&management_client.vhost, name)
+            .await?;
+        let policies = management_client
+            .api
+            .policies(&management_client.vhost, Scope::Users)
+            .await?;
         let seen = seen.and_then(|queue| queue.policy);
-        let is_ours = |policy: &Policy| Mark::of(policy).is_some_and(|mark| mark.queue == name);
+        let is_ours =
+            |policy: &Policy| PolicyName::of(policy).is_some_and(|mark| mark.queue == name);
         let gone = !policies.iter().any(is_ours)
             && seen
                 .as_ref()
@@ -160,7 +188,7 @@ async fn until_gone(desk: &Desk, name: &str) -> Result<(), Fault> {
             return Ok(());
         }
         if Instant::now() > until {
-            return Err(Fault::failed(format!(
+            return Err(CliError::failed(format!(
                 "the policy was deleted, and the broker still shows `{}` on `{name}`: look with `rabbitmqctl list_policies`",
                 seen.unwrap_or_default()
             )));

@@ -8,14 +8,14 @@ use retryrmq::{
     MINUTE, clock_queue, parking_queue, parse_duration, terminal_escape, unreadable_queue,
     work_queue_of,
 };
-use retryrmq_operator::doctor::{Code, Finding, Names, Severity, Snapshot, examine};
+use retryrmq_operator::doctor::{Code, Finding, QueueNames, Severity, Snapshot, examine};
 use serde_json::{Value, json};
 
 use crate::{
-    error::Fault,
+    error::CliError,
     exit::Exit,
     global::Global,
-    management::{self, Desk},
+    management::{self, ManagementClient},
     output::Output,
 };
 
@@ -57,7 +57,7 @@ pub(crate) struct Options {
     management: management::Management,
 }
 
-const NAMES: Names = Names {
+const NAMES: QueueNames = QueueNames {
     work_queue_of,
     parking_queue,
     unreadable_queue,
@@ -66,9 +66,19 @@ const NAMES: Names = Names {
 
 /// What harms the messages of `queue` while they are retried: in the queue itself, and where they wait and are parked. Of what a policy
 /// or a feature flag does there AMQP says nothing.
-pub(crate) async fn harm_to(queue: &str, desk: &Desk) -> Result<Vec<Finding>, Fault> {
+pub(crate) async fn harm_to(
+    queue: &str,
+    management_client: &ManagementClient,
+) -> Result<Vec<Finding>, CliError> {
     let times = (MINUTE, 5 * MINUTE); // nothing of what is asked for depends on them
-    let snapshot = Snapshot::take(&desk.api, &desk.vhost, NAMES, times.0, times.1).await?;
+    let snapshot = Snapshot::take(
+        &management_client.api,
+        &management_client.vhost,
+        NAMES,
+        times.0,
+        times.1,
+    )
+    .await?;
     let mut findings = examine(&snapshot);
     findings.retain(|finding| {
         let harm = [
@@ -88,10 +98,10 @@ pub(crate) async fn harm_to(queue: &str, desk: &Desk) -> Result<Vec<Finding>, Fa
 /// Logs what harms the messages of `queue`, as [`harm_to`] finds it, where `is_told` says so.
 pub(crate) async fn warn_of_harm(
     queue: &str,
-    desk: &Desk,
+    management_client: &ManagementClient,
     mut is_told: impl FnMut(&Finding) -> bool,
 ) {
-    match harm_to(queue, desk).await {
+    match harm_to(queue, management_client).await {
         Ok(findings) => {
             for finding in findings.iter().filter(|finding| is_told(finding)) {
                 tracing::warn!(code = %finding.code, fix = finding.fix, "{}", finding.sentence);
@@ -102,25 +112,36 @@ pub(crate) async fn warn_of_harm(
 }
 
 /// Logs what deletes messages from the parking queue of `queue`.
-pub(crate) async fn warn_of_lost_parking(queue: &str, desk: &Desk) {
+pub(crate) async fn warn_of_lost_parking(queue: &str, management_client: &ManagementClient) {
     let parking = [parking_queue(queue), queue.to_owned()];
-    warn_of_harm(queue, desk, |finding| {
+    warn_of_harm(queue, management_client, |finding| {
         finding.code == Code::ParkingLimited
             && finding.queues.iter().any(|name| parking.contains(name))
     })
     .await;
 }
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+pub(crate) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     let handler_timeout = duration("--handler-timeout", &options.handler_timeout)?;
     let stuck_after = duration("--stuck-after", &options.stuck_after)?;
-    let desk = options.management.open(global)?;
+    let management_client = options.management.open(global)?;
     let spinner = output.progress(None, "looking at the broker");
     if let Ok(style) = indicatif::ProgressStyle::with_template("{spinner} {msg}") {
         spinner.set_style(style);
     }
     spinner.enable_steady_tick(Duration::from_millis(120));
-    let taken = Snapshot::take(&desk.api, &desk.vhost, NAMES, handler_timeout, stuck_after).await;
+    let taken = Snapshot::take(
+        &management_client.api,
+        &management_client.vhost,
+        NAMES,
+        handler_timeout,
+        stuck_after,
+    )
+    .await;
     spinner.finish_and_clear();
     let snapshot = taken?;
     if let Some(missing) = options
@@ -128,7 +149,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         .iter()
         .find(|name| !snapshot.has_any_of(name))
     {
-        return Err(desk.no_queue(missing));
+        return Err(management_client.no_queue(missing));
     }
     let mut findings = examine(&snapshot);
     findings.retain(|finding| is_asked_for(finding, &options.queues));
@@ -136,12 +157,16 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     findings.retain(|finding| !options.ignore.contains(&finding.code));
     let ignored = found - findings.len();
     if output.is_json() {
-        output.json_document(&as_json(&findings, ignored, &snapshot, &desk))?;
+        output.json_document(&as_json(&findings, ignored, &snapshot, &management_client))?;
     } else {
         for finding in &findings {
             show(finding, output)?;
         }
-        let all = place(snapshot.queue_count(), &desk.vhost, &options.queues);
+        let all = place(
+            snapshot.queue_count(),
+            &management_client.vhost,
+            &options.queues,
+        );
         output.line(&format!("{all}: {}", summary(&findings, ignored)))?;
         for unknown in &snapshot.unknown {
             output.note(&format!("note: {}", unknown.sentence()));
@@ -154,8 +179,8 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     })
 }
 
-fn duration(option: &str, text: &str) -> Result<Duration, Fault> {
-    parse_duration(text).map_err(|why| Fault::usage(format!("{option}: {why}")))
+fn duration(option: &str, text: &str) -> Result<Duration, CliError> {
+    parse_duration(text).map_err(|why| CliError::usage(format!("{option}: {why}")))
 }
 
 /// Whether it is about one of these queues, or a queue that belongs to one.
@@ -168,7 +193,7 @@ fn is_asked_for(finding: &Finding, queues: &[String]) -> bool {
             .any(|queue| named(queue) || work_queue_of(queue).is_some_and(named))
 }
 
-fn show(finding: &Finding, output: &Output) -> Result<(), Fault> {
+fn show(finding: &Finding, output: &Output) -> Result<(), CliError> {
     let style = match finding.severity {
         Severity::Error => Style::new().red().bold(),
         Severity::Warning => Style::new().yellow(),
@@ -246,7 +271,12 @@ pub(crate) fn finding_as_json(finding: &Finding) -> Value {
     })
 }
 
-fn as_json(findings: &[Finding], ignored: usize, snapshot: &Snapshot, desk: &Desk) -> Value {
+fn as_json(
+    findings: &[Finding],
+    ignored: usize,
+    snapshot: &Snapshot,
+    management_client: &ManagementClient,
+) -> Value {
     let findings: Vec<Value> = findings.iter().map(finding_as_json).collect();
     let unknown: Vec<&str> = snapshot
         .unknown
@@ -254,7 +284,7 @@ fn as_json(findings: &[Finding], ignored: usize, snapshot: &Snapshot, desk: &Des
         .map(|unknown| unknown.sentence())
         .collect();
     json!({
-        "vhost": desk.vhost,
+        "vhost": management_client.vhost,
         "healthy": findings.is_empty(),
         "findings": findings,
         "ignored": ignored,

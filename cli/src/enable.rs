@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use retryrmq::{parking_queue, terminal_escape, work_queue_of};
 use retryrmq_operator::{
-    dlx_policy::{Change, Obstacle, Plan, Route, Target, plan},
+    dlx_policy::{DeadLetterRoute, DeadLetterTarget, Obstacle, PolicyChange, PolicyPlan, plan},
     doctor::Finding,
     management::{Policy, Queue, QueueKind, Scope},
 };
@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 
 use crate::{
     doctor,
-    error::Fault,
+    error::CliError,
     exit::Exit,
     global::Global,
-    management::{self, Desk},
+    management::{self, ManagementClient},
     output::Output,
     prompt,
 };
@@ -26,7 +26,7 @@ const SAFE_AGE: Duration = Duration::from_secs(2);
 /// Where the service takes dead letters from, as `retryrmq serve` declares it.
 const SERVICE: &str = retryrmq::DEAD_EXCHANGE;
 /// How long a policy may take until it is in force.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Dead-letter what a queue gives up to its parking queue, by a policy: for consumers without this library
 ///
@@ -75,10 +75,14 @@ pub(crate) struct Options {
     management: management::Management,
 }
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+pub(crate) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     let name = &options.queue;
     if let Some(work) = work_queue_of(name) {
-        return Err(Fault::usage(format!(
+        return Err(CliError::usage(format!(
             "`{name}` belongs to `{work}`: messages wait or are parked there; enable `{work}`"
         )));
     }
@@ -88,32 +92,37 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         options.to.clone().unwrap_or_else(|| parking_queue(name))
     };
     if target.is_empty() || target == *name || target.len() > 255 {
-        return Err(Fault::usage(format!(
+        return Err(CliError::usage(format!(
             "dead letters of `{name}` cannot go to `{target}`: --to names another queue, of 255 bytes at most"
         )));
     }
-    let desk = options.management.open(global)?;
-    let decided = decide(&desk, &options, &target).await?;
+    let management_client = options.management.open(global)?;
+    let decided = decide(&management_client, &options, &target).await?;
     if options.service {
-        check_service(&desk).await?;
+        check_service(&management_client).await?;
     }
-    let is_there = match desk.api.queue(&desk.vhost, &target).await? {
+    let is_there = match management_client
+        .api
+        .queue(&management_client.vhost, &target)
+        .await?
+    {
         _ if options.service => true,
         Some(queue) if queue.kind == QueueKind::Stream => {
-            return Err(Fault::refused(format!(
+            return Err(CliError::refused(format!(
                 "`{target}` is a stream, which keeps what is taken from it: dead letters cannot be replayed from there"
             )));
         }
         Some(_) => true,
-        None if options.to.is_some() => return Err(desk.no_queue(&target)),
+        None if options.to.is_some() => return Err(management_client.no_queue(&target)),
         None => false,
     };
     let (policy, changes, base) = match &decided {
-        Plan::Done(policy) => {
-            let made = !is_there && make_again(&desk, &target, &options, output).await?;
+        PolicyPlan::Done(policy) => {
+            let made =
+                !is_there && make_again(&management_client, &target, &options, output).await?;
             return already(policy.as_ref(), &target, &options, (is_there, made), output);
         }
-        Plan::Make {
+        PolicyPlan::Make {
             policy,
             changes,
             base,
@@ -121,7 +130,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         } => (policy, changes, base.as_ref()),
     };
     let warnings = match is_there && !options.service && options.to.is_none() {
-        true => harm(name, &desk).await,
+        true => harm(name, &management_client).await,
         false => Vec::new(),
     };
     if !output.is_json() {
@@ -137,15 +146,15 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
             return Ok(Exit::Ok);
         }
         if !is_there {
-            make_parking_queue(&desk, &target).await?;
+            make_parking_queue(&management_client, &target).await?;
         }
         // Somebody may have changed a policy while we asked.
-        if decide(&desk, &options, &target).await? != decided {
-            return Err(Fault::failed(format!(
+        if decide(&management_client, &options, &target).await? != decided {
+            return Err(CliError::failed(format!(
                 "the policies of `{name}` have changed in this moment, and nothing was done: look at the difference again"
             )));
         }
-        apply(&desk, &decided, name).await?;
+        apply(&management_client, &decided, name).await?;
     }
     if output.is_json() {
         let mut document = as_json(name, policy, changes, &target, !options.dry_run);
@@ -162,26 +171,38 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
 }
 
 /// What would take the dead letters away again where they are parked.
-async fn harm(queue: &str, desk: &Desk) -> Vec<Finding> {
-    doctor::harm_to(queue, desk).await.unwrap_or_else(|why| {
-        tracing::warn!(
-            "whether the parking queue keeps what it is given was not looked at: {}",
-            why.sentence()
-        );
-        Vec::new()
-    })
+async fn harm(queue: &str, management_client: &ManagementClient) -> Vec<Finding> {
+    doctor::harm_to(queue, management_client)
+        .await
+        .unwrap_or_else(|why| {
+            tracing::warn!(
+                "whether the parking queue keeps what it is given was not looked at: {}",
+                why.sentence()
+            );
+            Vec::new()
+        })
 }
 
 /// Refuses to send dead letters where nobody takes them: the broker drops them in silence.
-async fn check_service(desk: &Desk) -> Result<(), Fault> {
-    let at = shell_words::quote(&desk.vhost);
-    if !desk.api.exchanges(&desk.vhost).await?.contains_key(SERVICE) {
-        return Err(Fault::not_found(format!(
+async fn check_service(management_client: &ManagementClient) -> Result<(), CliError> {
+    let at = shell_words::quote(&management_client.vhost);
+    if !management_client
+        .api
+        .exchanges(&management_client.vhost)
+        .await?
+        .contains_key(SERVICE)
+    {
+        return Err(CliError::not_found(format!(
             "there is no exchange `{SERVICE}` in virtual host {at}: start the service there first, with `retryrmq serve`, which declares it"
         )));
     }
-    if desk.api.bindings(&desk.vhost, SERVICE).await?.is_empty() {
-        return Err(Fault::not_found(format!(
+    if management_client
+        .api
+        .bindings(&management_client.vhost, SERVICE)
+        .await?
+        .is_empty()
+    {
+        return Err(CliError::not_found(format!(
             "no queue is bound to the exchange `{SERVICE}` in virtual host {at}, so that what goes there is dropped: start the service there, \
              with `retryrmq serve`, which binds it"
         )));
@@ -190,31 +211,39 @@ async fn check_service(desk: &Desk) -> Result<(), Fault> {
 }
 
 /// What is to be done, from what is there now.
-async fn decide(desk: &Desk, options: &Options, target: &str) -> Result<Plan, Fault> {
-    let queue = desk.queue(&options.queue).await?;
+async fn decide(
+    management_client: &ManagementClient,
+    options: &Options,
+    target: &str,
+) -> Result<PolicyPlan, CliError> {
+    let queue = management_client.queue(&options.queue).await?;
     if queue.exclusive {
-        return Err(Fault::refused(format!(
+        return Err(CliError::refused(format!(
             "`{}` belongs to one connection and goes with it: nothing is kept there anyway",
             queue.name
         )));
     }
-    let policies = desk.api.policies(&desk.vhost, Scope::Users).await?;
+    let policies = management_client
+        .api
+        .policies(&management_client.vhost, Scope::Users)
+        .await?;
     let route = if options.service {
-        Route::Exchange(target)
+        DeadLetterRoute::Exchange(target)
     } else {
-        Route::Queue(target)
+        DeadLetterRoute::Queue(target)
     };
-    let target = Target {
+    let target = DeadLetterTarget {
         route,
         replaces: options.replace,
     };
-    plan(&queue, &policies, &target).map_err(|obstacle| refused(&obstacle, &queue, desk))
+    plan(&queue, &policies, &target)
+        .map_err(|obstacle| refused(&obstacle, &queue, management_client))
 }
 
-fn refused(obstacle: &Obstacle, queue: &Queue, desk: &Desk) -> Fault {
+fn refused(obstacle: &Obstacle, queue: &Queue, management_client: &ManagementClient) -> CliError {
     let name = &queue.name;
-    let at = shell_words::quote(&desk.vhost);
-    Fault::refused(match obstacle {
+    let at = shell_words::quote(&management_client.vhost);
+    CliError::refused(match obstacle {
         Obstacle::NotAQueue => {
             format!("`{name}` is a stream or of another type that has no dead letters")
         }
@@ -238,7 +267,7 @@ fn refused(obstacle: &Obstacle, queue: &Queue, desk: &Desk) -> Fault {
 }
 
 /// The parking queue that would be created.
-fn show_queue(name: &str, output: &Output) -> Result<(), Fault> {
+fn show_queue(name: &str, output: &Output) -> Result<(), CliError> {
     output.line(&format!(
         "{} queue {} (quorum, delivery limit 1000000000)",
         output.paint("+", console::Style::new().green()),
@@ -246,20 +275,26 @@ fn show_queue(name: &str, output: &Output) -> Result<(), Fault> {
     ))
 }
 
-async fn make_parking_queue(desk: &Desk, name: &str) -> Result<(), Fault> {
+async fn make_parking_queue(
+    management_client: &ManagementClient,
+    name: &str,
+) -> Result<(), CliError> {
     let parking = json!({"x-queue-type": "quorum", "x-delivery-limit": 1_000_000_000});
-    desk.api.put_queue(&desk.vhost, name, &parking).await?;
+    management_client
+        .api
+        .put_queue(&management_client.vhost, name, &parking)
+        .await?;
     tokio::time::sleep(SAFE_AGE).await;
     Ok(())
 }
 
 /// Creates a parking queue that somebody deleted while dead letters still go there. Whether it did.
 async fn make_again(
-    desk: &Desk,
+    management_client: &ManagementClient,
     target: &str,
     options: &Options,
     output: &Output,
-) -> Result<bool, Fault> {
+) -> Result<bool, CliError> {
     let shown = terminal_escape::line(target);
     if !output.is_json() {
         output.line(&format!(
@@ -276,7 +311,7 @@ async fn make_again(
     let question = format!("Create {shown}?");
     let wanted = prompt::wants(options.yes, "creates a queue", &question, output).await?;
     if wanted {
-        make_parking_queue(desk, target).await?;
+        make_parking_queue(management_client, target).await?;
     }
     Ok(wanted)
 }
@@ -288,7 +323,7 @@ fn already(
     options: &Options,
     (is_there, made): (bool, bool),
     output: &Output,
-) -> Result<Exit, Fault> {
+) -> Result<Exit, CliError> {
     let shown = terminal_escape::line(target);
     if output.is_json() {
         output.json_document(&json!({
@@ -315,29 +350,39 @@ fn already(
 }
 
 /// Makes the policy, waits until it is in force, and takes away what it takes the place of.
-async fn apply(desk: &Desk, decided: &Plan, queue: &str) -> Result<(), Fault> {
-    let Plan::Make {
+async fn apply(
+    management_client: &ManagementClient,
+    decided: &PolicyPlan,
+    queue: &str,
+) -> Result<(), CliError> {
+    let PolicyPlan::Make {
         policy, obsolete, ..
     } = decided
     else {
         return Ok(());
     };
-    desk.api.put_policy(&desk.vhost, policy).await?;
+    management_client
+        .api
+        .put_policy(&management_client.vhost, policy)
+        .await?;
     for name in obsolete {
-        desk.api.delete_policy(&desk.vhost, name).await?;
+        management_client
+            .api
+            .delete_policy(&management_client.vhost, name)
+            .await?;
     }
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIME_LIMIT;
     loop {
-        let seen = desk.queue(queue).await?.policy;
+        let seen = management_client.queue(queue).await?.policy;
         if seen.as_ref() == Some(&policy.name) {
             return Ok(());
         }
         if Instant::now() > until {
-            return Err(Fault::failed(format!(
+            return Err(CliError::failed(format!(
                 "the policy `{}` was made, but `{queue}` is still under {}: is there one of a higher priority? `rabbitmqctl list_policies -p {}` shows it",
                 policy.name,
                 seen.map_or_else(|| "none".to_owned(), |seen| format!("`{seen}`")),
-                shell_words::quote(&desk.vhost)
+                shell_words::quote(&management_client.vhost)
             )));
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -346,12 +391,12 @@ async fn apply(desk: &Desk, decided: &Plan, queue: &str) -> Result<(), Fault> {
 
 fn show(
     policy: &Policy,
-    changes: &[Change],
+    changes: &[PolicyChange],
     base: Option<&Policy>,
     target: &str,
     is_there: bool,
     output: &Output,
-) -> Result<(), Fault> {
+) -> Result<(), CliError> {
     let from = match base {
         Some(base) => format!(
             "all of policy {} (priority {})",
@@ -373,7 +418,7 @@ fn show(
         terminal_escape::line(&policy.pattern),
         policy.priority
     ))?;
-    for Change { key, before, after } in changes {
+    for PolicyChange { key, before, after } in changes {
         let said = |value: &Value| terminal_escape::line(&value.to_string()).into_owned();
         let mark = |sign: &str, style: console::Style| output.paint(sign, style);
         let line = match before {
@@ -395,7 +440,13 @@ fn show(
     Ok(())
 }
 
-fn as_json(queue: &str, policy: &Policy, changes: &[Change], target: &str, done: bool) -> Value {
+fn as_json(
+    queue: &str,
+    policy: &Policy,
+    changes: &[PolicyChange],
+    target: &str,
+    done: bool,
+) -> Value {
     let changes: Vec<Value> = changes
         .iter()
         .map(|change| json!({"key": change.key, "before": change.before, "after": change.after}))

@@ -8,14 +8,14 @@ use crate::exit::Exit;
 
 /// An error of the command.
 #[derive(Debug)]
-pub(crate) struct Fault {
+pub(crate) struct CliError {
     sentence: String,
     code: &'static str,
     exit: Exit,
     closed_pipe: bool,
 }
 
-impl Fault {
+impl CliError {
     fn new(exit: Exit, code: &'static str, sentence: impl Into<String>) -> Self {
         Self {
             sentence: sentence.into(),
@@ -69,9 +69,9 @@ impl Fault {
 
     /// An error of the core about what was given with the options of `consume` and `topology`: it names those.
     pub(crate) fn in_flags(error: retryrmq::Error) -> Self {
-        let mut fault = Self::from(error);
-        fault.sentence = with_flags(&fault.sentence);
-        fault
+        let mut cli_error = Self::from(error);
+        cli_error.sentence = with_flags(&cli_error.sentence);
+        cli_error
     }
 
     /// The same about one message of several: one that is too large is no mistake of who asked for all of them, and the others may
@@ -154,29 +154,29 @@ fn with_flags(sentence: &str) -> String {
         })
 }
 
-impl From<retryrmq::Error> for Fault {
+impl From<retryrmq::Error> for CliError {
     fn from(error: retryrmq::Error) -> Self {
         Self::new(error.kind().into(), error.code(), error.to_string())
     }
 }
 
-impl From<retryrmq_operator::management::Error> for Fault {
+impl From<retryrmq_operator::management::Error> for CliError {
     fn from(error: retryrmq_operator::management::Error) -> Self {
-        use retryrmq_operator::management::Kind;
+        use retryrmq_operator::management::ManagementErrorKind;
         let (exit, code) = match error.kind() {
-            Kind::InvalidUrl => (Exit::Usage, "invalid_url"),
-            Kind::Unreachable => (Exit::Unconnected, "unreachable"),
-            Kind::Login => (Exit::Unconnected, "authentication_failed"),
-            Kind::Forbidden => (Exit::Refused, "access_refused"),
-            Kind::NotFound => (Exit::NotFound, "not_found"),
-            Kind::Refused => (Exit::Refused, "refused"),
-            Kind::Broken => (Exit::Failed, "failed"),
+            ManagementErrorKind::InvalidUrl => (Exit::Usage, "invalid_url"),
+            ManagementErrorKind::Unreachable => (Exit::Unconnected, "unreachable"),
+            ManagementErrorKind::Login => (Exit::Unconnected, "authentication_failed"),
+            ManagementErrorKind::Forbidden => (Exit::Refused, "access_refused"),
+            ManagementErrorKind::NotFound => (Exit::NotFound, "not_found"),
+            ManagementErrorKind::Refused => (Exit::Refused, "refused"),
+            ManagementErrorKind::Broken => (Exit::Failed, "failed"),
         };
         Self::new(exit, code, error.to_string())
     }
 }
 
-impl From<io::Error> for Fault {
+impl From<io::Error> for CliError {
     fn from(error: io::Error) -> Self {
         Self {
             closed_pipe: error.kind() == io::ErrorKind::BrokenPipe,

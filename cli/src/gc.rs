@@ -3,14 +3,14 @@
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 use clap::Args;
-use retryrmq::{Client, Policy, Rung, Swept, format_duration, terminal_escape};
+use retryrmq::{Client, DeleteResult, Policy, WaitingQueue, format_duration, terminal_escape};
 use serde_json::{Value, json};
 
 use crate::{
-    error::Fault,
+    error::CliError,
     exit::Exit,
     global::Global,
-    output::{Color, Column, Look, Output, Text},
+    output::{Color, Column, Output, TableCell, TextStyle},
     prompt,
     setup::Setup,
     waiting::policies,
@@ -82,12 +82,12 @@ deleted_with_messages (lost says how many).";
 /// A waiting queue, and what is to become of it.
 struct Finding {
     queue: String,
-    rung: Rung,
-    verdict: Verdict,
+    waiting_queue: WaitingQueue,
+    verdict: QueueVerdict,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum QueueVerdict {
     Kept,
     InUse,
     Consumed,
@@ -100,7 +100,7 @@ enum Verdict {
 }
 
 /// The queues that are looked through, each with the policies that keep their queues.
-fn wanted(options: &Options) -> Result<Vec<(String, Vec<Policy>)>, Fault> {
+fn wanted(options: &Options) -> Result<Vec<(String, Vec<Policy>)>, CliError> {
     let mut wanted = Vec::new();
     if let Some(file) = &options.setup {
         let setup = Setup::read(file)?;
@@ -117,7 +117,7 @@ fn wanted(options: &Options) -> Result<Vec<(String, Vec<Policy>)>, Fault> {
             .iter()
             .find(|name| !wanted.iter().any(|(queue, _)| queue == *name))
         {
-            return Err(Fault::usage(format!(
+            return Err(CliError::usage(format!(
                 "{} has no queue `{stranger}`",
                 file.display()
             )));
@@ -145,7 +145,11 @@ fn kept(policies: &[Policy]) -> BTreeSet<Duration> {
     delays.chain(detour).collect()
 }
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+pub(crate) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     let wanted = wanted(&options)?;
     let was = policies(&options.was)?;
     let client = global.connect().await?;
@@ -160,29 +164,29 @@ async fn sweep(
     was: &[Policy],
     client: &Client,
     output: &Output,
-) -> Result<Exit, Fault> {
+) -> Result<Exit, CliError> {
     let (mut findings, mut failed) = (Vec::new(), None);
     for (queue, policies) in wanted {
         let stay = kept(policies);
         let asked = policies.iter().chain(was).cloned();
-        for rung in client.waiting(queue).rungs(asked).await? {
-            let verdict = if stay.contains(&rung.delay) {
-                Verdict::Kept
-            } else if rung.messages > 0 || rung.consumers > 0 {
-                Verdict::InUse
+        for waiting_queue in client.waiting(queue).queues(asked).await? {
+            let verdict = if stay.contains(&waiting_queue.delay) {
+                QueueVerdict::Kept
+            } else if waiting_queue.messages > 0 || waiting_queue.consumers > 0 {
+                QueueVerdict::InUse
             } else {
-                Verdict::Unneeded
+                QueueVerdict::Unneeded
             };
             findings.push(Finding {
                 queue: queue.clone(),
-                rung,
+                waiting_queue,
                 verdict,
             });
         }
     }
     let unneeded = findings
         .iter()
-        .filter(|finding| finding.verdict == Verdict::Unneeded)
+        .filter(|finding| finding.verdict == QueueVerdict::Unneeded)
         .count();
     if unneeded > 0 && !options.dry_run {
         if !options.yes && !prompt::agreed(&question(&findings, unneeded)).await? {
@@ -192,15 +196,18 @@ async fn sweep(
         let bar = output.progress(Some(unneeded as u64), "waiting queues");
         for finding in findings
             .iter_mut()
-            .filter(|finding| finding.verdict == Verdict::Unneeded)
+            .filter(|finding| finding.verdict == QueueVerdict::Unneeded)
         {
             let waiting = client.waiting(&finding.queue);
-            finding.verdict = match waiting.sweep(&finding.rung, options.seen_empty).await {
-                Ok(Swept::Deleted) => Verdict::Deleted,
-                Ok(Swept::DeletedWith(lost)) => Verdict::Lost(lost),
-                Ok(Swept::Consumed) => Verdict::Consumed,
-                Ok(Swept::Uncertain) => Verdict::Uncertain,
-                Ok(_) => Verdict::InUse,
+            finding.verdict = match waiting
+                .delete_unused(&finding.waiting_queue, options.seen_empty)
+                .await
+            {
+                Ok(DeleteResult::Deleted) => QueueVerdict::Deleted,
+                Ok(DeleteResult::DeletedWith(lost)) => QueueVerdict::Lost(lost),
+                Ok(DeleteResult::Consumed) => QueueVerdict::Consumed,
+                Ok(DeleteResult::Uncertain) => QueueVerdict::Uncertain,
+                Ok(_) => QueueVerdict::InUse,
                 // What was deleted before it is told first.
                 Err(error) => {
                     failed = Some(error);
@@ -214,7 +221,9 @@ async fn sweep(
     let exit = report(&findings, output)?;
     match failed {
         // The exit code tells of the worst: that messages are gone.
-        Some(error) if exit == Exit::Failed => Err(Fault::failed(Fault::from(error).sentence())),
+        Some(error) if exit == Exit::Failed => {
+            Err(CliError::failed(CliError::from(error).sentence()))
+        }
         Some(error) => Err(error.into()),
         None => Ok(exit),
     }
@@ -223,9 +232,9 @@ async fn sweep(
 fn question(findings: &[Finding], unneeded: usize) -> String {
     let names: Vec<_> = findings
         .iter()
-        .filter(|finding| finding.verdict == Verdict::Unneeded)
+        .filter(|finding| finding.verdict == QueueVerdict::Unneeded)
         .take(8)
-        .map(|finding| terminal_escape::line(&finding.rung.name).into_owned())
+        .map(|finding| terminal_escape::line(&finding.waiting_queue.name).into_owned())
         .collect();
     let more = if unneeded > names.len() {
         format!(" and {} more", unneeded - names.len())
@@ -238,7 +247,7 @@ fn question(findings: &[Finding], unneeded: usize) -> String {
     )
 }
 
-fn report(findings: &[Finding], output: &Output) -> Result<Exit, Fault> {
+fn report(findings: &[Finding], output: &Output) -> Result<Exit, CliError> {
     if output.is_json() {
         for finding in findings {
             output.json_line(&as_json(finding))?;
@@ -257,7 +266,7 @@ fn report(findings: &[Finding], output: &Output) -> Result<Exit, Fault> {
     }
     if findings
         .iter()
-        .any(|finding| finding.verdict == Verdict::Uncertain)
+        .any(|finding| finding.verdict == QueueVerdict::Uncertain)
     {
         output.note(
             "quorum queues stay: what they could not dead-letter AMQP does not show. If `rabbitmqctl list_queues -p VHOST name messages` says 0 \
@@ -266,25 +275,29 @@ fn report(findings: &[Finding], output: &Output) -> Result<Exit, Fault> {
     }
     for finding in findings {
         match finding.verdict {
-            Verdict::Consumed => output.note(&format!(
+            QueueVerdict::Consumed => output.note(&format!(
                 "{} stays: {} has consumers, stop them first",
-                finding.rung.name, finding.queue
+                finding.waiting_queue.name, finding.queue
             )),
-            Verdict::Lost(lost) => output.note(&format!(
+            QueueVerdict::Lost(lost) => output.note(&format!(
                 "{lost} messages came into {} while it was deleted, and are gone: somebody published into it meanwhile",
-                finding.rung.name
+                finding.waiting_queue.name
             )),
             _ => {}
         }
     }
     if findings
         .iter()
-        .any(|finding| matches!(finding.verdict, Verdict::Lost(_)))
+        .any(|finding| matches!(finding.verdict, QueueVerdict::Lost(_)))
     {
         return Ok(Exit::Failed);
     }
-    let stayed =
-        |finding: &Finding| matches!(finding.verdict, Verdict::Consumed | Verdict::Uncertain);
+    let stayed = |finding: &Finding| {
+        matches!(
+            finding.verdict,
+            QueueVerdict::Consumed | QueueVerdict::Uncertain
+        )
+    };
     Ok(if findings.iter().any(stayed) {
         Exit::Refused
     } else {
@@ -292,19 +305,19 @@ fn report(findings: &[Finding], output: &Output) -> Result<Exit, Fault> {
     })
 }
 
-impl Verdict {
+impl QueueVerdict {
     /// The stable word, and how it looks.
-    fn word(self) -> (&'static str, Text) {
+    fn word(self) -> (&'static str, TableCell) {
         let (word, look, shown) = match self {
-            Self::Kept => ("kept", Look::Dim, "kept: a policy has it"),
-            Self::InUse => ("in_use", Look::In(Color::Yellow), "in use"),
-            Self::Consumed => ("consumed", Look::In(Color::Yellow), "stays: consumers"),
-            Self::Uncertain => ("uncertain", Look::In(Color::Yellow), "is it empty?"),
-            Self::Unneeded => ("unneeded", Look::In(Color::Cyan), "unneeded"),
-            Self::Deleted => ("deleted", Look::In(Color::Green), "✓ deleted"),
+            Self::Kept => ("kept", TextStyle::Dim, "kept: a policy has it"),
+            Self::InUse => ("in_use", TextStyle::In(Color::Yellow), "in use"),
+            Self::Consumed => ("consumed", TextStyle::In(Color::Yellow), "stays: consumers"),
+            Self::Uncertain => ("uncertain", TextStyle::In(Color::Yellow), "is it empty?"),
+            Self::Unneeded => ("unneeded", TextStyle::In(Color::Cyan), "unneeded"),
+            Self::Deleted => ("deleted", TextStyle::In(Color::Green), "✓ deleted"),
             Self::Lost(_) => (
                 "deleted_with_messages",
-                Look::In(Color::Red),
+                TextStyle::In(Color::Red),
                 "deleted, not empty",
             ),
         };
@@ -312,24 +325,24 @@ impl Verdict {
     }
 }
 
-fn row(finding: &Finding) -> Vec<Text> {
+fn row(finding: &Finding) -> Vec<TableCell> {
     vec![
         finding.verdict.word().1,
-        Look::Bold.of(format_duration(finding.rung.delay)),
-        Look::Plain.of(finding.rung.messages),
-        Look::Plain.of(terminal_escape::line(&finding.rung.name)),
+        TextStyle::Bold.of(format_duration(finding.waiting_queue.delay)),
+        TextStyle::Plain.of(finding.waiting_queue.messages),
+        TextStyle::Plain.of(terminal_escape::line(&finding.waiting_queue.name)),
     ]
 }
 
 fn as_json(finding: &Finding) -> Value {
     let mut object = json!({
         "queue": finding.queue,
-        "name": finding.rung.name,
-        "delay_ms": u64::try_from(finding.rung.delay.as_millis()).unwrap_or(u64::MAX),
-        "waiting": finding.rung.messages,
+        "name": finding.waiting_queue.name,
+        "delay_ms": u64::try_from(finding.waiting_queue.delay.as_millis()).unwrap_or(u64::MAX),
+        "waiting": finding.waiting_queue.messages,
         "verdict": finding.verdict.word().0,
     });
-    if let Verdict::Lost(lost) = finding.verdict {
+    if let QueueVerdict::Lost(lost) = finding.verdict {
         object["lost"] = json!(lost);
     }
     object

@@ -5,7 +5,7 @@ use std::fmt;
 use clap::{ArgAction, Args, ValueEnum};
 use retryrmq::{Client, ClientOptions, QueueType};
 
-use crate::error::Fault;
+use crate::error::CliError;
 
 /// Options that stand before or after any subcommand.
 #[derive(Clone, Args)]
@@ -49,12 +49,12 @@ pub(crate) struct Global {
         default_value = "auto",
         hide_possible_values = false
     )]
-    pub(crate) color: When,
+    pub(crate) color: ColorMode,
 }
 
 /// When to use colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum When {
+pub(crate) enum ColorMode {
     Auto,
     Always,
     Never,
@@ -69,18 +69,18 @@ impl fmt::Debug for Global {
 
 impl Global {
     /// Connects.
-    pub(crate) async fn connect(&self) -> Result<Client, Fault> {
+    pub(crate) async fn connect(&self) -> Result<Client, CliError> {
         Ok(Client::connect(self.broker_url()).await?)
     }
 
     /// Connects for a consumer, whose waiting and parking queues are of this type.
-    pub(crate) async fn connect_for(&self, queue_type: QueueType) -> Result<Client, Fault> {
+    pub(crate) async fn connect_for(&self, queue_type: QueueType) -> Result<Client, CliError> {
         self.connect_with(ClientOptions::new().queue_type(queue_type))
             .await
     }
 
     /// Connects with options.
-    pub(crate) async fn connect_with(&self, options: ClientOptions) -> Result<Client, Fault> {
+    pub(crate) async fn connect_with(&self, options: ClientOptions) -> Result<Client, CliError> {
         Ok(Client::connect_with(self.broker_url(), options).await?)
     }
 

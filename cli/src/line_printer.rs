@@ -3,20 +3,20 @@
 use serde_json::json;
 
 use crate::{
-    error::Fault,
+    error::CliError,
     output::{self, Output},
 };
 
 /// Whether anybody still listens.
 #[derive(Debug, Default)]
-pub(crate) struct Listener {
+pub(crate) struct LinePrinter {
     /// Why nothing more is printed.
-    gone: Option<Fault>,
+    gone: Option<CliError>,
 }
 
-impl Listener {
+impl LinePrinter {
     /// Prints, as long as anybody listens.
-    pub(crate) fn hears(&mut self, print: impl FnOnce() -> Result<(), Fault>) {
+    pub(crate) fn hears(&mut self, print: impl FnOnce() -> Result<(), CliError>) {
         if self.gone.is_none() {
             self.gone = print().err();
         }
@@ -32,12 +32,12 @@ impl Listener {
         would: bool,
         summary: &str,
         output: &Output,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CliError> {
         match self.gone {
             None => Ok(()),
-            Some(fault) if fault.is_closed_pipe() => {
+            Some(cli_error) if cli_error.is_closed_pipe() => {
                 if output.is_json() {
-                    // A program that reads this must not take a rehearsal for the deed.
+                    // A program that reads this must not take a rehearsal for the real action.
                     let told = if would {
                         json!({ format!("would_be_{done}"): count })
                     } else {
@@ -47,7 +47,10 @@ impl Listener {
                 }
                 Ok(())
             }
-            Some(fault) => Err(Fault::failed(format!("{}; {summary}", fault.sentence()))),
+            Some(cli_error) => Err(CliError::failed(format!(
+                "{}; {summary}",
+                cli_error.sentence()
+            ))),
         }
     }
 }

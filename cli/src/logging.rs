@@ -47,8 +47,8 @@ struct Stderr;
 impl io::Write for Stderr {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         match nonblocking_output::err() {
-            Some(outlet) => {
-                let _ = outlet.say(line.to_vec()); // where nobody reads there is nobody to tell
+            Some(nonblocking) => {
+                let _ = nonblocking.say(line.to_vec()); // where nobody reads there is nobody to tell
                 Ok(line.len())
             }
             None => io::stderr().write(line),

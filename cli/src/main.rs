@@ -40,7 +40,7 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind as ClapKind},
 };
 
-use crate::{error::Fault, exit::Exit, global::Global, output::Output};
+use crate::{error::CliError, exit::Exit, global::Global, output::Output};
 
 /// Retry messages on RabbitMQ: a failed message waits in the broker and comes back at the tail of its own queue,
 /// counted, until it succeeds or is parked with a readable reason.
@@ -96,8 +96,8 @@ enum Command {
     #[command(long_about = exit::table())]
     ExitCodes,
     /// Not for people: the process that ends commands when their consumer was killed
-    #[command(name = consume::WARDEN, hide = true)]
-    Warden {
+    #[command(name = consume::ORPHAN_REAPER, hide = true)]
+    OrphanReaper {
         /// In milliseconds
         grace: u64,
     },
@@ -121,25 +121,25 @@ fn main() -> ExitCode {
     });
     let exit = match result {
         Ok(exit) => exit,
-        Err(fault) if fault.is_closed_pipe() => Exit::Ok,
-        Err(fault) => {
-            output.fault(&fault);
-            fault.exit()
+        Err(cli_error) if cli_error.is_closed_pipe() => Exit::Ok,
+        Err(cli_error) => {
+            output.cli_error(&cli_error);
+            cli_error.exit()
         }
     };
     nonblocking_output::finish();
     exit.into()
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime, Fault> {
+fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
-        .map_err(|why| Fault::failed(format!("cannot start threads: {why}")))
+        .map_err(|why| CliError::failed(format!("cannot start threads: {why}")))
 }
 
-async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit, Fault> {
+async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit, CliError> {
     match command {
         Command::Consume(options) => consume::run(*options, global, output).await,
         Command::Publish(options) => publish::run(options, global, output).await,
@@ -157,7 +157,7 @@ async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit,
         // It takes the place of this process before anything is begun.
         Command::Serve(options) => Err(serve::run(&options, global)),
         Command::Gc(options) => gc::run(options, global, output).await,
-        Command::Warden { grace } => consume::watch(Duration::from_millis(grace)).await,
+        Command::OrphanReaper { grace } => consume::watch(Duration::from_millis(grace)).await,
         Command::ExitCodes => {
             if output.is_json() {
                 output.json_document(&exit::as_json())?;
@@ -201,7 +201,7 @@ fn misused(error: &clap::Error) -> Exit {
         .take_while(|word| word != "--")
         .any(|word| word == "--json")
     {
-        output::fault_as_json(&sentence(&plain), "invalid_option", Exit::Usage);
+        output::cli_error_as_json(&sentence(&plain), "invalid_option", Exit::Usage);
     } else {
         eprint!("{plain}");
     }

@@ -7,7 +7,7 @@ use clap_mangen::Man;
 use retryrmq::terminal_escape;
 use serde_json::json;
 
-use crate::{error::Fault, exit::Exit, output::Output};
+use crate::{error::CliError, exit::Exit, output::Output};
 
 /// Print the manual page, or write one per subcommand into a folder
 #[derive(Clone, Debug, Args)]
@@ -23,14 +23,18 @@ Examples:
   retryrmq man ~/.local/share/man/man1                then: man retryrmq-consume";
 
 /// Prints the page of `command`, or writes all.
-pub(crate) fn run(options: &Options, mut command: Command, output: &Output) -> Result<Exit, Fault> {
+pub(crate) fn run(
+    options: &Options,
+    mut command: Command,
+    output: &Output,
+) -> Result<Exit, CliError> {
     command.build();
     let Some(folder) = &options.dir else {
         output.raw(&page(&command)?)?;
         return Ok(Exit::Ok);
     };
     let bad = |path: &Path, why: std::io::Error| {
-        Fault::failed(format!(
+        CliError::failed(format!(
             "cannot write {}: {why}; name a folder that you may write to",
             terminal_escape::line(&path.display().to_string())
         ))
@@ -53,7 +57,7 @@ pub(crate) fn run(options: &Options, mut command: Command, output: &Output) -> R
 }
 
 /// The file names and contents of the pages of `command` and all below it that are meant for people.
-fn pages(command: &Command) -> Result<Vec<(String, Vec<u8>)>, Fault> {
+fn pages(command: &Command) -> Result<Vec<(String, Vec<u8>)>, CliError> {
     let name = command.get_display_name().unwrap_or(command.get_name());
     let mut all = vec![(format!("{name}.1"), page(command)?)];
     let below = command.get_subcommands();
@@ -63,7 +67,7 @@ fn pages(command: &Command) -> Result<Vec<(String, Vec<u8>)>, Fault> {
     Ok(all)
 }
 
-fn page(command: &Command) -> Result<Vec<u8>, Fault> {
+fn page(command: &Command) -> Result<Vec<u8>, CliError> {
     let mut page = Vec::new();
     let name = command.get_display_name().unwrap_or(command.get_name());
     Man::new(command.clone())

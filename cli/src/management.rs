@@ -6,7 +6,7 @@ use clap::Args;
 use retryrmq::Addresses;
 use retryrmq_operator::management::{self, Address, Queue};
 
-use crate::{error::Fault, global::Global};
+use crate::{error::CliError, global::Global};
 
 /// Where the management API is.
 #[derive(Clone, Default, Args)]
@@ -30,7 +30,7 @@ pub(crate) struct Management {
 }
 
 /// The management API, and the virtual host that the broker's URL names.
-pub(crate) struct Desk {
+pub(crate) struct ManagementClient {
     pub(crate) api: management::Management,
     pub(crate) vhost: String,
 }
@@ -53,7 +53,7 @@ impl Management {
         said.filter(|said| !said.is_empty())
     }
 
-    pub(crate) fn open(&self, global: &Global) -> Result<Desk, Fault> {
+    pub(crate) fn open(&self, global: &Global) -> Result<ManagementClient, CliError> {
         // Its complaint is that of every other subcommand.
         global.broker_url().parse::<Addresses>()?;
         let address = Address::new(
@@ -61,21 +61,21 @@ impl Management {
             self.said(),
             self.management_ca.as_deref(),
         )?;
-        Ok(Desk {
+        Ok(ManagementClient {
             api: management::Management::new(address)?,
             vhost: management::vhost_of(global.broker_url())?,
         })
     }
 }
 
-impl Desk {
-    pub(crate) async fn queue(&self, name: &str) -> Result<Queue, Fault> {
+impl ManagementClient {
+    pub(crate) async fn queue(&self, name: &str) -> Result<Queue, CliError> {
         let found = self.api.queue(&self.vhost, name).await?;
         found.ok_or_else(|| self.no_queue(name))
     }
 
-    pub(crate) fn no_queue(&self, name: &str) -> Fault {
-        Fault::not_found(format!(
+    pub(crate) fn no_queue(&self, name: &str) -> CliError {
+        CliError::not_found(format!(
             "there is no queue `{name}` in virtual host `{}`; see `rabbitmqctl list_queues -p {}`",
             self.vhost,
             shell_words::quote(&self.vhost)

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 const ROOM: usize = 1024 * 1024;
 /// How long a reader may do nothing, when there is still something for him, until nobody waits for him any more; and how long the
 /// end waits for readers.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIME_LIMIT: Duration = Duration::from_secs(5);
 /// How long the end waits at least for the reader of standard error, when that of standard output has taken all the time.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Between two looks whether there is room.
@@ -24,38 +24,38 @@ const PAUSE: Duration = Duration::from_millis(20);
 const PIECE: usize = 4096;
 
 /// Says in a line that so many were dropped.
-type Remark = fn(u64) -> String;
+type DroppedNotice = fn(u64) -> String;
 
-static OUT: OnceLock<Outlet> = OnceLock::new();
-static ERR: OnceLock<Outlet> = OnceLock::new();
+static OUT: OnceLock<NonblockingOutput> = OnceLock::new();
+static ERR: OnceLock<NonblockingOutput> = OnceLock::new();
 
 /// From now on nobody waits for the readers of standard output and standard error.
 pub(crate) fn start() {
     OUT.get_or_init(|| {
         let remark =
             |count| serde_json::json!({"event": "lines_dropped", "lines": count}).to_string();
-        Outlet::to(io::stdout(), false, ROOM, remark)
+        NonblockingOutput::to(io::stdout(), false, ROOM, remark)
     });
     ERR.get_or_init(|| {
         let remark = |count| format!("{count} lines are missing here: nobody read them in time");
-        Outlet::to(io::stderr(), true, ROOM, remark)
+        NonblockingOutput::to(io::stderr(), true, ROOM, remark)
     });
 }
 
 /// The way to standard output, if it was started.
-pub(crate) fn out() -> Option<&'static Outlet> {
+pub(crate) fn out() -> Option<&'static NonblockingOutput> {
     OUT.get()
 }
 
 /// The way to standard error, if it was started.
-pub(crate) fn err() -> Option<&'static Outlet> {
+pub(crate) fn err() -> Option<&'static NonblockingOutput> {
     ERR.get()
 }
 
 /// Waits for the readers of both, and tells those of standard error what nobody read on standard output.
 pub(crate) fn finish() {
-    let until = Instant::now() + PATIENCE;
-    let missing = out().map_or(0, |outlet| outlet.finish(until));
+    let until = Instant::now() + TIME_LIMIT;
+    let missing = out().map_or(0, |nonblocking| nonblocking.finish(until));
     let Some(err) = err() else { return };
     if missing > 0 {
         let told = format!("{missing} lines are not on standard output: nobody read them\n");
@@ -65,7 +65,7 @@ pub(crate) fn finish() {
 }
 
 /// The way to one reader.
-pub(crate) struct Outlet {
+pub(crate) struct NonblockingOutput {
     shared: Arc<Shared>,
     broken: watch::Receiver<bool>,
 }
@@ -75,7 +75,7 @@ struct Shared {
     changed: Condvar,
     room: usize,
     is_log: bool,
-    remark: Remark,
+    remark: DroppedNotice,
 }
 
 struct Waiting {
@@ -91,8 +91,13 @@ struct Waiting {
     error: Option<(io::ErrorKind, String)>,
 }
 
-impl Outlet {
-    fn to(to: impl Write + Send + 'static, is_log: bool, room: usize, remark: Remark) -> Self {
+impl NonblockingOutput {
+    fn to(
+        to: impl Write + Send + 'static,
+        is_log: bool,
+        room: usize,
+        remark: DroppedNotice,
+    ) -> Self {
         let (tell, broken) = watch::channel(false);
         let shared = Arc::new(Shared {
             waiting: Mutex::new(Waiting {
@@ -141,7 +146,7 @@ impl Outlet {
                     self.shared.take(&mut waiting, lines);
                     return Ok(());
                 }
-                if waiting.read_at.elapsed() >= PATIENCE {
+                if waiting.read_at.elapsed() >= TIME_LIMIT {
                     waiting.dropped += lines.iter().filter(|byte| **byte == b'\n').count() as u64;
                     return Ok(());
                 }
@@ -299,9 +304,9 @@ mod tests {
     use super::*;
 
     /// A reader who takes one piece after the other, when it is told to.
-    struct Slow(mpsc::Receiver<()>, mpsc::Sender<Vec<u8>>);
+    struct SlowReader(mpsc::Receiver<()>, mpsc::Sender<Vec<u8>>);
 
-    impl Write for Slow {
+    impl Write for SlowReader {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             let gone = |_| io::ErrorKind::BrokenPipe;
             self.0.recv().map_err(|error| gone(error.to_string()))?;
@@ -316,11 +321,13 @@ mod tests {
         }
     }
 
-    fn slow(room: usize) -> (Outlet, mpsc::Sender<()>, mpsc::Receiver<Vec<u8>>) {
+    fn slow(room: usize) -> (NonblockingOutput, mpsc::Sender<()>, mpsc::Receiver<Vec<u8>>) {
         let (go, may) = mpsc::channel();
         let (came, comes) = mpsc::channel();
         (
-            Outlet::to(Slow(may, came), false, room, |count| format!("-{count}")),
+            NonblockingOutput::to(SlowReader(may, came), false, room, |count| {
+                format!("-{count}")
+            }),
             go,
             comes,
         )
@@ -328,19 +335,22 @@ mod tests {
 
     #[test]
     fn what_finds_no_room_is_counted_where_it_is_missing() {
-        let (outlet, read, lines) = slow(8);
+        let (nonblocking, read, lines) = slow(8);
         for line in ["one\n", "two\n"] {
-            outlet.say(line.into()).unwrap();
+            nonblocking.say(line.into()).unwrap();
         }
         // The first is with the writer now, or will be: with one line read, there is room for two.
         read.send(()).unwrap();
         assert_eq!(lines.recv().unwrap(), b"one\n");
         for line in ["3\n", "4\n", "a long one\n", "five\n", "6\n"] {
-            outlet.say(line.into()).unwrap();
+            nonblocking.say(line.into()).unwrap();
         }
-        assert!(outlet.finish(Instant::now()) > 0, "nobody reads");
+        assert!(nonblocking.finish(Instant::now()) > 0, "nobody reads");
         (0..9).for_each(|_| read.send(()).unwrap());
-        assert_eq!(outlet.finish(Instant::now() + Duration::from_secs(60)), 0);
+        assert_eq!(
+            nonblocking.finish(Instant::now() + Duration::from_secs(60)),
+            0
+        );
         let rest: Vec<u8> = lines.try_iter().flatten().collect();
         // The last one had room if the writer was quick.
         let rest = String::from_utf8(rest).unwrap();
@@ -352,12 +362,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_reader_who_left_is_told_of_at_the_next_line() {
-        let (outlet, read, _) = slow(8);
-        outlet.say(b"one\n".to_vec()).unwrap();
+        let (nonblocking, read, _) = slow(8);
+        nonblocking.say(b"one\n".to_vec()).unwrap();
         read.send(()).unwrap();
-        outlet.broken().await;
-        let error = outlet.say(b"two\n".to_vec()).unwrap_err();
+        nonblocking.broken().await;
+        let error = nonblocking.say(b"two\n".to_vec()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
-        assert_eq!(outlet.finish(Instant::now() + Duration::from_secs(60)), 0);
+        assert_eq!(
+            nonblocking.finish(Instant::now() + Duration::from_secs(60)),
+            0
+        );
     }
 }

@@ -10,9 +10,9 @@ use retryrmq::terminal_escape;
 use serde::Serialize;
 
 use crate::{
-    error::Fault,
+    error::CliError,
     exit::Exit,
-    global::{Global, When},
+    global::{ColorMode, Global},
     json, nonblocking_output, time_format,
 };
 
@@ -36,9 +36,9 @@ impl Output {
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
             || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let color = |terminal: bool| match global.color {
-            When::Always => true,
-            When::Never => false,
-            When::Auto => terminal && !no_color,
+            ColorMode::Always => true,
+            ColorMode::Never => false,
+            ColorMode::Auto => terminal && !no_color,
         };
         let (out, err) = (io::stdout().is_terminal(), io::stderr().is_terminal());
         let width = out.then(|| {
@@ -74,9 +74,9 @@ impl Output {
     }
 
     /// A line for people on standard output.
-    pub(crate) fn line(&self, text: &str) -> Result<(), Fault> {
-        if let Some(outlet) = nonblocking_output::out() {
-            return Ok(outlet.say(format!("{text}\n").into_bytes())?);
+    pub(crate) fn line(&self, text: &str) -> Result<(), CliError> {
+        if let Some(nonblocking) = nonblocking_output::out() {
+            return Ok(nonblocking.say(format!("{text}\n").into_bytes())?);
         }
         let mut out = io::stdout().lock();
         out.write_all(text.as_bytes())?;
@@ -85,19 +85,19 @@ impl Output {
     }
 
     /// Bytes as they are.
-    pub(crate) fn raw(&self, bytes: &[u8]) -> Result<(), Fault> {
+    pub(crate) fn raw(&self, bytes: &[u8]) -> Result<(), CliError> {
         let mut out = io::stdout().lock();
         out.write_all(bytes)?;
         Ok(out.flush()?)
     }
 
     /// One JSON object on a line of its own.
-    pub(crate) fn json_line(&self, value: &impl Serialize) -> Result<(), Fault> {
+    pub(crate) fn json_line(&self, value: &impl Serialize) -> Result<(), CliError> {
         self.line(&text_of(value, false)?)
     }
 
     /// The one JSON document of this command.
-    pub(crate) fn json_document(&self, value: &impl Serialize) -> Result<(), Fault> {
+    pub(crate) fn json_document(&self, value: &impl Serialize) -> Result<(), CliError> {
         self.line(&text_of(value, self.width.is_some())?)
     }
 
@@ -140,9 +140,9 @@ impl Output {
     }
 
     /// The error that ends the command.
-    pub(crate) fn fault(&self, fault: &Fault) {
+    pub(crate) fn cli_error(&self, cli_error: &CliError) {
         if self.json {
-            fault_as_json(fault.sentence(), fault.code(), fault.exit());
+            cli_error_as_json(cli_error.sentence(), cli_error.code(), cli_error.exit());
         } else {
             let word = Style::new()
                 .red()
@@ -151,7 +151,7 @@ impl Output {
                 .apply_to("error:");
             err_line(&format!(
                 "{word} {}",
-                terminal_escape::line(fault.sentence())
+                terminal_escape::line(cli_error.sentence())
             ));
         }
     }
@@ -175,15 +175,23 @@ impl Output {
 
     /// Prints a table without lines, columns two spaces apart. On a terminal each column is cut to what it may take, and the
     /// last one gets the rest of the line; where that is too little, the widest give way. A row is a line.
-    pub(crate) fn table(&self, columns: &[Column], rows: Vec<Vec<Text>>) -> Result<(), Fault> {
-        self.page(&mut Sheet::new(columns), rows)
+    pub(crate) fn table(
+        &self,
+        columns: &[Column],
+        rows: Vec<Vec<TableCell>>,
+    ) -> Result<(), CliError> {
+        self.page(&mut PagedTable::new(columns), rows)
     }
 
     /// Prints the next rows of a table that is too long to be held: the first ones with the header, and no column narrower than
     /// in the pages before.
-    pub(crate) fn page(&self, sheet: &mut Sheet, mut rows: Vec<Vec<Text>>) -> Result<(), Fault> {
-        let columns = &sheet.columns;
-        let mut widths = taken(columns, &rows, &sheet.widths);
+    pub(crate) fn page(
+        &self,
+        paged_table: &mut PagedTable,
+        mut rows: Vec<Vec<TableCell>>,
+    ) -> Result<(), CliError> {
+        let columns = &paged_table.columns;
+        let mut widths = taken(columns, &rows, &paged_table.widths);
         if let Some(width) = self.width {
             widths = fitted(columns, widths, usize::from(width));
             for row in &mut rows {
@@ -202,7 +210,7 @@ impl Output {
         let dim = |text: &str| Cell::new(text).add_attribute(Attribute::Dim);
         // What the columns took before, they take again.
         table.set_header(columns.iter().enumerate().map(|(index, column)| {
-            let width = sheet
+            let width = paged_table
                 .widths
                 .get(index)
                 .filter(|_| index + 1 < columns.len());
@@ -220,10 +228,10 @@ impl Output {
             table.add_row(row.into_iter().map(|text| {
                 let cell = Cell::new(text.text);
                 match text.look {
-                    Look::Plain => cell,
-                    Look::Bold => cell.add_attribute(Attribute::Bold),
-                    Look::Dim => cell.add_attribute(Attribute::Dim),
-                    Look::In(color) => cell.fg(color),
+                    TextStyle::Plain => cell,
+                    TextStyle::Bold => cell.add_attribute(Attribute::Bold),
+                    TextStyle::Dim => cell.add_attribute(Attribute::Dim),
+                    TextStyle::In(color) => cell.fg(color),
                 }
             }));
         }
@@ -234,8 +242,8 @@ impl Output {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }
-        let begun = !sheet.widths.is_empty();
-        sheet.widths = widths;
+        let begun = !paged_table.widths.is_empty();
+        paged_table.widths = widths;
         table
             .lines()
             .skip(usize::from(begun))
@@ -244,13 +252,13 @@ impl Output {
 }
 
 /// A table that is printed page by page.
-pub(crate) struct Sheet {
+pub(crate) struct PagedTable {
     columns: Vec<Column>,
     /// Of the pages so far.
     widths: Vec<usize>,
 }
 
-impl Sheet {
+impl PagedTable {
     pub(crate) fn new(columns: &[Column]) -> Self {
         Self {
             columns: columns.to_vec(),
@@ -265,7 +273,7 @@ const GAP: u16 = 2;
 const LAST: usize = 16;
 
 /// How wide each column would like to be: as what stands in it, and `before`.
-fn taken(columns: &[Column], rows: &[Vec<Text>], before: &[usize]) -> Vec<usize> {
+fn taken(columns: &[Column], rows: &[Vec<TableCell>], before: &[usize]) -> Vec<usize> {
     columns
         .iter()
         .enumerate()
@@ -337,29 +345,29 @@ impl Column {
 
 /// What stands in a table.
 #[derive(Clone, Debug)]
-pub(crate) struct Text {
+pub(crate) struct TableCell {
     text: String,
-    look: Look,
+    look: TextStyle,
 }
 
 /// How it looks, where there are colours.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Look {
+pub(crate) enum TextStyle {
     Plain,
     Bold,
     Dim,
     In(Color),
 }
 
-impl Text {
+impl TableCell {
     pub(crate) fn is_empty(&self) -> bool {
         self.text.is_empty()
     }
 }
 
-impl Look {
-    pub(crate) fn of(self, text: impl ToString) -> Text {
-        Text {
+impl TextStyle {
+    pub(crate) fn of(self, text: impl ToString) -> TableCell {
+        TableCell {
             text: text.to_string(),
             look: self,
         }
@@ -367,28 +375,28 @@ impl Look {
 }
 
 /// An error as a JSON object on standard error.
-pub(crate) fn fault_as_json(sentence: &str, code: &str, exit: Exit) {
-    let fault = serde_json::json!({ "error": sentence, "code": code, "exit": exit as u8 });
-    err_line(&json::harmless(fault.to_string()));
+pub(crate) fn cli_error_as_json(sentence: &str, code: &str, exit: Exit) {
+    let cli_error = serde_json::json!({ "error": sentence, "code": code, "exit": exit as u8 });
+    err_line(&json::harmless(cli_error.to_string()));
 }
 
 /// A line on standard error. When that is closed there is nobody left to tell.
 pub(crate) fn err_line(text: &str) {
     let line = format!("{text}\n").into_bytes();
     let _ = match nonblocking_output::err() {
-        Some(outlet) => outlet.say(line),
+        Some(nonblocking) => nonblocking.say(line),
         None => io::stderr().lock().write_all(&line),
     };
 }
 
-fn text_of(value: &impl Serialize, pretty: bool) -> Result<String, Fault> {
+fn text_of(value: &impl Serialize, pretty: bool) -> Result<String, CliError> {
     let text = if pretty {
         serde_json::to_string_pretty(value)
     } else {
         serde_json::to_string(value)
     };
     text.map(json::harmless)
-        .map_err(|why| Fault::failed(format!("cannot write JSON: {why}")))
+        .map_err(|why| CliError::failed(format!("cannot write JSON: {why}")))
 }
 
 #[cfg(test)]
@@ -404,7 +412,7 @@ mod tests {
             Column::right("tries", 7),
             Column::left("error", 0),
         ];
-        let row = |texts: [&str; 5]| texts.map(|text| Look::Plain.of(text)).to_vec();
+        let row = |texts: [&str; 5]| texts.map(|text| TextStyle::Plain.of(text)).to_vec();
         let long = "x".repeat(200);
         for rows in [
             vec![row(["#1=06ecd05e", "a", "2 min ago", "5", "no"])],

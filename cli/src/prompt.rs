@@ -4,7 +4,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 
 use retryrmq::terminal_escape;
 
-use crate::{error::Fault, output::Output};
+use crate::{error::CliError, output::Output};
 
 /// Whether somebody is there to be asked.
 pub(crate) fn can_ask() -> bool {
@@ -15,11 +15,11 @@ pub(crate) fn can_ask() -> bool {
 ///
 /// # Errors
 /// Without a terminal nobody can be asked.
-pub(crate) async fn agreed(question: &str) -> Result<bool, Fault> {
+pub(crate) async fn agreed(question: &str) -> Result<bool, CliError> {
     if can_ask() {
         return agrees(question).await;
     }
-    Err(Fault::usage(format!(
+    Err(CliError::usage(format!(
         "{question} There is no terminal to ask on; pass --yes"
     )))
 }
@@ -33,12 +33,12 @@ pub(crate) async fn wants(
     what: &str,
     question: &str,
     output: &Output,
-) -> Result<bool, Fault> {
+) -> Result<bool, CliError> {
     if sure {
         return Ok(true);
     }
     if !can_ask() {
-        return Err(Fault::usage(format!(
+        return Err(CliError::usage(format!(
             "this {what}: pass --yes, or look first with --dry-run"
         )));
     }
@@ -53,7 +53,7 @@ pub(crate) async fn wants(
 pub(crate) const POLICY: &str = "changes a policy of the broker";
 
 /// Asks, on the terminal. Everything but yes is no.
-pub(crate) async fn agrees(question: &str) -> Result<bool, Fault> {
+pub(crate) async fn agrees(question: &str) -> Result<bool, CliError> {
     {
         let mut err = io::stderr().lock();
         err.write_all(format!("{} [y/N] ", terminal_escape::line(question)).as_bytes())?;
@@ -65,7 +65,7 @@ pub(crate) async fn agrees(question: &str) -> Result<bool, Fault> {
     });
     let answer = answer
         .await
-        .map_err(|why| Fault::failed(format!("cannot ask: {why}")))??;
+        .map_err(|why| CliError::failed(format!("cannot ask: {why}")))??;
     Ok(matches!(
         answer.trim().to_ascii_lowercase().as_str(),
         "y" | "yes"

@@ -14,7 +14,7 @@ use retryrmq::{
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::{error::Fault, exit::Exit, global::Global, output::Output};
+use crate::{error::CliError, exit::Exit, global::Global, output::Output};
 
 /// Publish messages, and wait until the broker has stored them
 ///
@@ -82,10 +82,14 @@ const DELAYED_OUTSTANDING: usize = 4;
 /// RabbitMQ takes more, clients and operators rarely do.
 const LONGEST_NAME: usize = 255;
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+pub(crate) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     let template = Template::read(&options)?;
     if options.body.is_none() && io::stdin().is_terminal() {
-        return Err(Fault::usage(
+        return Err(CliError::usage(
             "there is no body: give it as an argument, or pipe it into standard input",
         ));
     }
@@ -115,7 +119,7 @@ async fn publish(
     template: &Template,
     bodies: Bodies,
     output: &Output,
-) -> Result<u64, Fault> {
+) -> Result<u64, CliError> {
     let Bodies { mut bodies, total } = bodies;
     let numbered = total != Some(1);
     let progress = output.progress(total, "published");
@@ -131,17 +135,17 @@ async fn publish(
         .map(|body| {
             number += 1;
             let id = numbered.then_some(number);
-            async move { Ok::<_, Fault>(client.publish(template.message(body?, id)?).await?) }
+            async move { Ok::<_, CliError>(client.publish(template.message(body?, id)?).await?) }
         })
         .buffered(outstanding);
     loop {
         match confirmed.try_next().await {
             Ok(Some(())) => count += 1,
             Ok(None) => break,
-            Err(fault) if total == Some(1) => return Err(fault),
-            Err(fault) => {
+            Err(cli_error) if total == Some(1) => return Err(cli_error),
+            Err(cli_error) => {
                 let done = format!("{count} messages before it were published");
-                return Err(fault.on_the_way().after(&done));
+                return Err(cli_error.on_the_way().after(&done));
             }
         }
         progress.set_position(count);
@@ -152,14 +156,15 @@ async fn publish(
 
 /// The bodies to come, and how many if that is known.
 struct Bodies {
-    bodies: mpsc::Receiver<Result<Vec<u8>, Fault>>,
+    bodies: mpsc::Receiver<Result<Vec<u8>, CliError>>,
     total: Option<u64>,
 }
 
 /// Reads in the background: lines may trickle in for hours.
-fn bodies(options: &Options) -> Result<Bodies, Fault> {
+fn bodies(options: &Options) -> Result<Bodies, CliError> {
     let (send, bodies) = mpsc::channel(OUTSTANDING);
-    let unreadable = |why: io::Error| Fault::failed(format!("cannot read standard input: {why}"));
+    let unreadable =
+        |why: io::Error| CliError::failed(format!("cannot read standard input: {why}"));
     if options.lines {
         std::thread::spawn(move || {
             for line in io::BufRead::split(io::stdin().lock(), b'\n') {
@@ -214,7 +219,7 @@ struct Template {
 }
 
 impl Template {
-    fn read(options: &Options) -> Result<Self, Fault> {
+    fn read(options: &Options) -> Result<Self, CliError> {
         let mut properties = BasicProperties::default().with_delivery_mode(2);
         if let Some(content_type) = &options.content_type {
             properties = properties.with_content_type(short("--content-type", content_type)?);
@@ -228,10 +233,10 @@ impl Template {
             properties = properties.with_headers(table);
         }
         let delay = options.delay.as_deref().map(parse_duration).transpose();
-        let delay = delay.map_err(|why| Fault::usage(format!("--delay: {why}")))?;
+        let delay = delay.map_err(|why| CliError::usage(format!("--delay: {why}")))?;
         let (exchange, routing_key) = match &options.queue {
             Some(queue) if queue.is_empty() => {
-                return Err(Fault::usage("--queue is empty; name a queue"));
+                return Err(CliError::usage("--queue is empty; name a queue"));
             }
             Some(queue) => (String::new(), queue.clone()),
             None => (
@@ -248,7 +253,7 @@ impl Template {
         })
     }
 
-    fn message(&self, body: Vec<u8>, number: Option<u64>) -> Result<Publish, Fault> {
+    fn message(&self, body: Vec<u8>, number: Option<u64>) -> Result<Publish, CliError> {
         let mut properties = self.properties.clone();
         if let Some(id) = &self.message_id {
             let id = number.map_or_else(|| id.clone(), |number| format!("{id}-{number}"));
@@ -263,9 +268,9 @@ impl Template {
     }
 }
 
-fn short(option: &str, text: &str) -> Result<ShortString, Fault> {
+fn short(option: &str, text: &str) -> Result<ShortString, CliError> {
     ShortString::try_new(text).map_err(|_| {
-        Fault::usage(format!(
+        CliError::usage(format!(
             "{option} has {} bytes and AMQP carries {LONGEST_NAME}",
             text.len()
         ))
@@ -273,10 +278,10 @@ fn short(option: &str, text: &str) -> Result<ShortString, Fault> {
 }
 
 /// `NAME=TEXT` or `NAME:=JSON`.
-fn header(text: &str) -> Result<(ShortString, AMQPValue), Fault> {
+fn header(text: &str) -> Result<(ShortString, AMQPValue), CliError> {
     let bad = |why: &str| {
         let shown: String = text.chars().take(60).collect();
-        Fault::usage(format!(
+        CliError::usage(format!(
             "--header `{shown}`: {why}; write it NAME=TEXT or NAME:=JSON"
         ))
     };

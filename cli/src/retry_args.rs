@@ -5,12 +5,12 @@ use std::str::FromStr;
 use clap::Args;
 use retryrmq::{QueueType, Rule, Rules, Strategy, WorkQueue, work_queue_of};
 
-use crate::error::Fault;
+use crate::error::CliError;
 
 /// How failures are retried.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Retrying")]
-pub(crate) struct Retrying {
+pub(crate) struct RetryArgs {
     /// When a failed message is tried again, and how often [default: exponential(1s, factor=4, max=5m, retries=5)]
     ///
     /// `fixed(5s, retries=3)`, `linear(1s, step=2s, max=1m, retries=5)`, `list(1s, 10s, 1m)` or `exponential(1s,
@@ -46,10 +46,10 @@ pub(crate) struct Retrying {
     work_queue: Option<String>,
 }
 
-impl Retrying {
+impl RetryArgs {
     // Not by way of clap: the crate's own sentences say what to write instead.
 
-    pub(crate) fn rules(&self) -> Result<Rules, Fault> {
+    pub(crate) fn rules(&self) -> Result<Rules, CliError> {
         let rules = self.rules.iter().map(|rule| rule.parse::<Rule>());
         let rules = rules.collect::<Result<Vec<_>, _>>()?;
         let rules = Rules::new(rules, given(self.retry.as_deref())?);
@@ -57,20 +57,20 @@ impl Retrying {
         Ok(rules)
     }
 
-    pub(crate) fn strategy(&self) -> Result<Strategy, Fault> {
+    pub(crate) fn strategy(&self) -> Result<Strategy, CliError> {
         given(self.strategy.as_deref())
     }
 
-    pub(crate) fn queue_type(&self) -> Result<QueueType, Fault> {
+    pub(crate) fn queue_type(&self) -> Result<QueueType, CliError> {
         given(self.queue_type.as_deref())
     }
 
-    pub(crate) fn work_queue(&self) -> Result<Option<WorkQueue>, Fault> {
+    pub(crate) fn work_queue(&self) -> Result<Option<WorkQueue>, CliError> {
         self.work_queue
             .as_deref()
             .map(str::parse)
             .transpose()
-            .map_err(Fault::in_flags)
+            .map_err(CliError::in_flags)
     }
 
     /// An option that was given.
@@ -88,10 +88,10 @@ impl Retrying {
 }
 
 /// Refuses to take a queue that belongs to a work queue for one, unless `is_meant` says that it is one.
-pub(crate) fn not_reserved(queue: &str, is_meant: bool) -> Result<(), Fault> {
+pub(crate) fn not_reserved(queue: &str, is_meant: bool) -> Result<(), CliError> {
     match work_queue_of(queue).filter(|_| !is_meant) {
         None => Ok(()),
-        Some(work) => Err(Fault::usage(format!(
+        Some(work) => Err(CliError::usage(format!(
             "messages of {work} wait, are parked or were moved out of the way in {queue}, and consuming takes them away: name {work}, or look at \
              `retryrmq parked` and `retryrmq unreadable`; if it is your own queue, pass --reserved-name"
         ))),
@@ -99,6 +99,6 @@ pub(crate) fn not_reserved(queue: &str, is_meant: bool) -> Result<(), Fault> {
 }
 
 /// What was given, read; otherwise the crate's default.
-fn given<T: Default + FromStr<Err = retryrmq::Error>>(text: Option<&str>) -> Result<T, Fault> {
+fn given<T: Default + FromStr<Err = retryrmq::Error>>(text: Option<&str>) -> Result<T, CliError> {
     Ok(text.map(str::parse).transpose()?.unwrap_or_default())
 }

@@ -10,7 +10,7 @@ use std::{
 
 use clap::Args;
 
-use crate::{error::Fault, global::Global};
+use crate::{error::CliError, global::Global};
 
 const PROGRAM: &str = "retryrmq-serve";
 
@@ -34,9 +34,9 @@ pub(crate) struct Options {
 }
 
 /// Becomes the service. Returns only where that is impossible.
-pub(crate) fn run(options: &Options, global: &Global) -> Fault {
+pub(crate) fn run(options: &Options, global: &Global) -> CliError {
     let Some(program) = find(env::current_exe().ok(), env::var_os("PATH").as_deref()) else {
-        return Fault::not_found(format!(
+        return CliError::not_found(format!(
             "the program `{PROGRAM}` is neither beside this command nor in PATH: install it with `cargo install {PROGRAM}`, or from \
              where you have this command"
         ));
@@ -47,7 +47,7 @@ pub(crate) fn run(options: &Options, global: &Global) -> Fault {
         .args(global.as_arguments())
         .args(&options.arguments)
         .exec();
-    Fault::failed(format!("cannot run {}: {why}", program.display()))
+    CliError::failed(format!("cannot run {}: {why}", program.display()))
 }
 
 /// Where the program is: beside this command, then in `path`.

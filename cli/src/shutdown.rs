@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use tokio::{sync::watch, time::sleep};
 
-use crate::{error::Fault, exit::Exit, signals::Signals};
+use crate::{error::CliError, exit::Exit, signals::Signals};
 
 /// How long what is under way may take once somebody wants us to end: a broker with an alarm answers when that is over.
 const GOODBYE: Duration = Duration::from_secs(5);
 
 /// Whether somebody wants us to end.
 #[derive(Clone, Debug)]
-pub(crate) struct Stop(watch::Receiver<bool>);
+pub(crate) struct Shutdown(watch::Receiver<bool>);
 
-impl Stop {
+impl Shutdown {
     /// Listens from now on. The second signal ends the process at once; a broker then has everything back by itself.
-    pub(crate) fn listen() -> Result<Self, Fault> {
+    pub(crate) fn listen() -> Result<Self, CliError> {
         let mut signals = Signals::listen()?;
-        let (set, stop) = watch::channel(false);
+        let (set, shutdown) = watch::channel(false);
         tokio::spawn(async move {
             loop {
                 signals.next().await;
@@ -26,7 +26,7 @@ impl Stop {
                 }
             }
         });
-        Ok(Self(stop))
+        Ok(Self(shutdown))
     }
 
     pub(crate) fn is_set(&self) -> bool {
@@ -35,9 +35,9 @@ impl Stop {
 
     /// What comes of it, or nothing where it is still under way a moment after somebody wanted us to end.
     pub(crate) async fn unless_cut<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        let mut stop = self.clone();
+        let mut shutdown = self.clone();
         let cut = async {
-            stop.wait().await;
+            shutdown.wait().await;
             sleep(GOODBYE).await;
         };
         tokio::select! {

@@ -3,7 +3,7 @@
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::error::Fault;
+use crate::error::CliError;
 
 /// Whoever waits for them.
 pub(crate) struct Signals {
@@ -15,9 +15,10 @@ pub(crate) struct Signals {
 
 impl Signals {
     /// Listens from now on.
-    pub(crate) fn listen() -> Result<Self, Fault> {
+    pub(crate) fn listen() -> Result<Self, CliError> {
         let listen = |kind| {
-            signal(kind).map_err(|why| Fault::failed(format!("cannot listen for signals: {why}")))
+            signal(kind)
+                .map_err(|why| CliError::failed(format!("cannot listen for signals: {why}")))
         };
         let hangup = (!is_ignored()).then(|| listen(SignalKind::hangup()));
         Ok(Self {

@@ -8,12 +8,12 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     doctor,
-    error::Fault,
+    error::CliError,
     exit::Exit,
     global::Global,
     management::Management,
-    output::{Color, Column, Look, Output},
-    retry_args::{Retrying, not_reserved},
+    output::{Color, Column, Output, TextStyle},
+    retry_args::{RetryArgs, not_reserved},
 };
 use retryrmq::terminal_escape;
 
@@ -28,7 +28,7 @@ pub(crate) struct Options {
     queue: String,
 
     #[command(flatten)]
-    retrying: Retrying,
+    retry_args: RetryArgs,
 
     /// Create what is missing
     #[arg(long, conflicts_with = "offline")]
@@ -65,29 +65,33 @@ arguments, purpose, status (present, created, missing, differs, unknown) and, as
 far as there is one, type, exchange, routing_key, difference. With --management also
 warnings, as the findings of `doctor`, or null and warnings_error.";
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
-    let (rules, strategy) = (options.retrying.rules()?, options.retrying.strategy()?);
-    let queue_type = options.retrying.queue_type()?;
+pub(crate) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
+    let (rules, strategy) = (options.retry_args.rules()?, options.retry_args.strategy()?);
+    let queue_type = options.retry_args.queue_type()?;
     if options.queue.is_empty() {
-        return Err(Fault::usage("the queue's name is empty"));
+        return Err(CliError::usage("the queue's name is empty"));
     }
     not_reserved(&options.queue, options.reserved_name)?;
     let plan = strategy.plan(
         &options.queue,
         &rules,
         queue_type,
-        options.retrying.work_queue()?.as_ref(),
+        options.retry_args.work_queue()?.as_ref(),
     );
-    let plan = plan.map_err(Fault::in_flags)?;
+    let plan = plan.map_err(CliError::in_flags)?;
     let asks = options.management.is_said() && !options.offline;
-    let desk = asks.then(|| options.management.open(global)).transpose()?;
+    let management_client = asks.then(|| options.management.open(global)).transpose()?;
     let findings = if options.offline {
         None
     } else {
         Some(examine(&options, &plan, global).await?)
     };
-    let warnings = match &desk {
-        Some(desk) => Some(doctor::harm_to(&options.queue, desk).await),
+    let warnings = match &management_client {
+        Some(management_client) => Some(doctor::harm_to(&options.queue, management_client).await),
         None => None,
     };
     let exit = findings.as_deref().map_or(Exit::Ok, verdict);
@@ -150,9 +154,13 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     Ok(exit)
 }
 
-async fn examine(options: &Options, plan: &Plan, global: &Global) -> Result<Vec<Finding>, Fault> {
-    let (rules, strategy) = (options.retrying.rules()?, options.retrying.strategy()?);
-    let queue_type = options.retrying.queue_type()?;
+async fn examine(
+    options: &Options,
+    plan: &Plan,
+    global: &Global,
+) -> Result<Vec<Finding>, CliError> {
+    let (rules, strategy) = (options.retry_args.rules()?, options.retry_args.strategy()?);
+    let queue_type = options.retry_args.queue_type()?;
     let client = global.connect_for(queue_type).await?;
     let findings = async {
         strategy.check(client.server(), &options.queue, &rules, queue_type)?;
@@ -164,7 +172,7 @@ async fn examine(options: &Options, plan: &Plan, global: &Global) -> Result<Vec<
     }
     .await;
     client.close().await;
-    findings.map_err(Fault::in_flags)
+    findings.map_err(CliError::in_flags)
 }
 
 /// What is missing and somebody else's to make.
@@ -219,16 +227,16 @@ pub(crate) fn word(status: &Status) -> (&'static str, &'static str, Color) {
     }
 }
 
-fn print(plan: &Plan, findings: Option<&[Finding]>, output: &Output) -> Result<(), Fault> {
+fn print(plan: &Plan, findings: Option<&[Finding]>, output: &Output) -> Result<(), CliError> {
     let rows = plan.items.iter().enumerate().map(|(index, item)| {
         let mut row = Vec::new();
         if let Some(finding) = findings.and_then(|findings| findings.get(index)) {
             let (_, shown, color) = word(&finding.status);
-            row.push(Look::In(color).of(shown));
+            row.push(TextStyle::In(color).of(shown));
         }
-        row.push(Look::Dim.of(kind(item)));
-        row.push(Look::Bold.of(terminal_escape::line(item.name())));
-        row.push(Look::Plain.of(purpose(item)));
+        row.push(TextStyle::Dim.of(kind(item)));
+        row.push(TextStyle::Bold.of(terminal_escape::line(item.name())));
+        row.push(TextStyle::Plain.of(purpose(item)));
         row
     });
     let mut columns = vec![
@@ -244,7 +252,7 @@ fn print(plan: &Plan, findings: Option<&[Finding]>, output: &Output) -> Result<(
 }
 
 /// The arguments under the table: they are what somebody copies who makes the queues by other means.
-fn details(plan: &Plan, findings: Option<&[Finding]>, output: &Output) -> Result<(), Fault> {
+fn details(plan: &Plan, findings: Option<&[Finding]>, output: &Output) -> Result<(), CliError> {
     for (index, item) in plan.items.iter().enumerate() {
         let arguments = arguments(item);
         let status = findings

@@ -29,33 +29,35 @@ pub use consumer::contract;
 #[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
 pub use consumer::service;
 pub use consumer::{
-    Attempt, Consumer, Decision, Delivery, Failed, FromMessage, IntoOutcome, IntoOutcomes,
-    InvalidBody, Json, Judge, Message, Messages, Pause, Retrier, Running, Signal, Simulation, Step,
-    Subscription, Token, Trial, defer, extract, fatal, park, retry_after, undecodable,
+    Attempt, Consumer, Decision, Delivery, ErrorClassifier, FailedMessage, FromMessage,
+    IntoOutcome, IntoOutcomes, InvalidBody, Json, Message, Messages, Pause, Retrier,
+    RunningConsumer, Signal, Simulation, Step, Subscription, Token, Trial, defer, extract, fatal,
+    park, retry_after, undecodable,
 };
 #[doc(hidden)]
-pub use consumer::{Follows, Sentence};
+pub use consumer::{AttemptLogLine, NextStep};
 pub use error::{Error, ErrorKind, Result};
 /// The AMQP types of lapin 4: properties, headers and their values. They are part of this crate's interface, so a new major version of
 /// lapin is a new major version of this crate. Import them from here, so that your version is the same.
 pub use lapin::{BasicProperties, types};
-pub use parking::{Browse, Erasure, Parked, Record, Resend};
+pub use parking::{Browse, EraseWalk, Parked, Record, Resend};
 pub use publish::Publish;
 #[doc(hidden)]
 pub use retry::RetryState;
 pub use retry::{
-    AgeFrom, Backoff, DAY, DIRECT_REPLY_TO, Death, Depth, Failure, Forecast, HOUR, Handover,
-    HistoryEntry, Limits, Load, MAX_DELAY, MILLISECOND, MINUTE, Moment, Outcome, ParkReason,
-    Policy, Round, Rule, Rules, SECOND, format_duration, parse_duration, rung,
+    AgeFrom, AttemptRound, Backoff, DAY, DIRECT_REPLY_TO, Failure, Forecast, ForecastInterval,
+    HOUR, Handover, HistoryEntry, Limits, Load, MAX_DELAY, MILLISECOND, MINUTE, Outcome,
+    ParkReason, Policy, QueueDepth, Rule, Rules, SECOND, XDeath, delay_step, format_duration,
+    parse_duration,
 };
 pub use stream::{StreamEntry, StreamFrom, StreamReader};
 #[cfg(feature = "log-lines")]
 pub use telemetry::log_buffer;
-pub use telemetry::{Event, Facts, Stats};
+pub use telemetry::{Event, EventFields, Stats};
 pub use topology::{
     Argument, Arguments, DEAD_EXCHANGE, Finding, HANDOVER_QUEUE, INTAKE_QUEUE, Item, Missing, Plan,
     QueueType, Status, Strategy, WorkQueue, clock_queue, dropped_queue, parking_queue,
     unreadable_queue, waiting_queue, work_queue_of,
 };
 pub use unreadable::{Unreadable, UnreadableMessage};
-pub use waiting::{Look, Rung, Swept, Waiter, Waiting};
+pub use waiting::{DeleteResult, Waiting, WaitingMessage, WaitingQueue, WaitingWalk};

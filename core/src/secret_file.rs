@@ -27,27 +27,27 @@ static UNDER_WAY: Mutex<Option<HashMap<PathBuf, Instant>>> = Mutex::new(None);
 /// Reads a secret as text.
 ///
 /// # Errors
-/// Why it cannot be read; [`io::ErrorKind::TimedOut`] if reading takes longer than `patience`.
-pub async fn read(file: &Path, patience: Duration) -> io::Result<String> {
-    text(bytes_of(file, patience, MOST).await?)
+/// Why it cannot be read; [`io::ErrorKind::TimedOut`] if reading takes longer than `time_limit`.
+pub async fn read(file: &Path, time_limit: Duration) -> io::Result<String> {
+    text(bytes_of(file, time_limit, MOST).await?)
 }
 
 /// Reads certificates or their keys.
 ///
 /// # Errors
 /// Those of [`read`].
-pub async fn read_certificates(file: &Path, patience: Duration) -> io::Result<Vec<u8>> {
-    bytes_of(file, patience, MOST_CERTIFICATES).await
+pub async fn read_certificates(file: &Path, time_limit: Duration) -> io::Result<Vec<u8>> {
+    bytes_of(file, time_limit, MOST_CERTIFICATES).await
 }
 
-async fn bytes_of(file: &Path, patience: Duration, most: u64) -> io::Result<Vec<u8>> {
+async fn bytes_of(file: &Path, time_limit: Duration, most: u64) -> io::Result<Vec<u8>> {
     let (tell, told) = oneshot::channel();
-    begin(file, patience, most, move |bytes| {
+    begin(file, time_limit, most, move |bytes| {
         let _ = tell.send(bytes); // the caller may have gone
     })?;
-    match timeout(patience, told).await {
+    match timeout(time_limit, told).await {
         Ok(bytes) => bytes.map_err(io::Error::other)?,
-        Err(_) => Err(too_late(patience)),
+        Err(_) => Err(too_late(time_limit)),
     }
 }
 
@@ -55,32 +55,32 @@ async fn bytes_of(file: &Path, patience: Duration, most: u64) -> io::Result<Vec<
 ///
 /// # Errors
 /// Those of [`read`].
-pub fn read_blocking(file: &Path, patience: Duration) -> io::Result<String> {
-    text(bytes_blocking(file, patience, MOST)?)
+pub fn read_blocking(file: &Path, time_limit: Duration) -> io::Result<String> {
+    text(bytes_blocking(file, time_limit, MOST)?)
 }
 
 /// Like [`read_certificates`], for callers that cannot await. It blocks the caller's thread; for a file that never ends, only once.
 ///
 /// # Errors
 /// Those of [`read`].
-pub fn read_certificates_blocking(file: &Path, patience: Duration) -> io::Result<Vec<u8>> {
-    bytes_blocking(file, patience, MOST_CERTIFICATES)
+pub fn read_certificates_blocking(file: &Path, time_limit: Duration) -> io::Result<Vec<u8>> {
+    bytes_blocking(file, time_limit, MOST_CERTIFICATES)
 }
 
-fn bytes_blocking(file: &Path, patience: Duration, most: u64) -> io::Result<Vec<u8>> {
+fn bytes_blocking(file: &Path, time_limit: Duration, most: u64) -> io::Result<Vec<u8>> {
     let (tell, told) = mpsc::sync_channel(1);
-    begin(file, patience, most, move |bytes| {
+    begin(file, time_limit, most, move |bytes| {
         let _ = tell.send(bytes); // the caller may have gone
     })?;
-    match told.recv_timeout(patience) {
+    match told.recv_timeout(time_limit) {
         Ok(bytes) => bytes,
-        Err(_) => Err(too_late(patience)),
+        Err(_) => Err(too_late(time_limit)),
     }
 }
 
 fn begin(
     file: &Path,
-    patience: Duration,
+    time_limit: Duration,
     most: u64,
     tell: impl FnOnce(io::Result<Vec<u8>>) + Send + 'static,
 ) -> io::Result<()> {
@@ -89,8 +89,8 @@ fn begin(
         .get_or_insert_default()
         .entry(file.to_owned())
         .or_insert(now);
-    if since.elapsed() >= patience {
-        return Err(too_late(patience));
+    if since.elapsed() >= time_limit {
+        return Err(too_late(time_limit));
     }
     let path = file.to_owned();
     let begun = thread::Builder::new()
@@ -126,11 +126,11 @@ fn under_way() -> MutexGuard<'static, Option<HashMap<PathBuf, Instant>>> {
     UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn too_late(patience: Duration) -> io::Error {
-    let why = match patience.as_secs() {
+fn too_late(time_limit: Duration) -> io::Error {
+    let why = match time_limit.as_secs() {
         0 => format!(
             "it does not come to its end within {} ms",
-            patience.as_millis()
+            time_limit.as_millis()
         ),
         seconds => format!("it does not come to its end within {seconds} s"),
     };
@@ -141,7 +141,7 @@ fn too_late(patience: Duration) -> io::Error {
 pub(crate) mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_millis(300);
+    const TIME_LIMIT: Duration = Duration::from_millis(300);
 
     /// A pipe without a writer.
     pub(crate) fn pipe(name: &str) -> PathBuf {
@@ -155,29 +155,29 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn what_never_ends_is_given_up_in_time_and_without_filling_the_memory() {
         for why in [
-            read(Path::new("/dev/zero"), PATIENCE).await.unwrap_err(),
-            read_blocking(Path::new("/dev/zero"), PATIENCE).unwrap_err(),
+            read(Path::new("/dev/zero"), TIME_LIMIT).await.unwrap_err(),
+            read_blocking(Path::new("/dev/zero"), TIME_LIMIT).unwrap_err(),
         ] {
             assert!(why.to_string().contains("64 KiB"), "{why}");
         }
         let pipe = pipe("secret");
         let begun = Instant::now();
-        let first = read_blocking(&pipe, PATIENCE).unwrap_err();
-        assert!(begun.elapsed() >= PATIENCE);
+        let first = read_blocking(&pipe, TIME_LIMIT).unwrap_err();
+        assert!(begun.elapsed() >= TIME_LIMIT);
         // Its thread keeps waiting, and no other one is started.
         let begun = Instant::now();
         for _ in 0..1_000 {
-            let again = read_blocking(&pipe, PATIENCE).unwrap_err();
+            let again = read_blocking(&pipe, TIME_LIMIT).unwrap_err();
             assert_eq!(again.kind(), first.kind());
         }
-        assert!(begun.elapsed() < PATIENCE);
+        assert!(begun.elapsed() < TIME_LIMIT);
         std::fs::write(&pipe, "s3cret\n").unwrap();
         std::fs::remove_file(&pipe).unwrap();
         std::fs::write(&pipe, "new").unwrap();
-        while read(&pipe, PATIENCE).await.is_err() {
+        while read(&pipe, TIME_LIMIT).await.is_err() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        assert_eq!(read(&pipe, PATIENCE).await.unwrap(), "new");
+        assert_eq!(read(&pipe, TIME_LIMIT).await.unwrap(), "new");
         std::fs::remove_file(&pipe).unwrap();
     }
 }

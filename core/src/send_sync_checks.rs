@@ -2,9 +2,9 @@
 
 use crate::{
     Addresses, Attempt, Browse, Client, ClientOptions, Consumer, Credentials, Decision, Delivery,
-    Erasure, Error, Event, Failed, Judge, Look, Message, Messages, Outcome, Parked, Plan, Policy,
-    Publish, Record, Resend, Retrier, Rule, Rules, Running, Server, Signal, Simulation, Stats,
-    StreamReader, Subscription, Token, Trial, Waiting,
+    EraseWalk, Error, ErrorClassifier, Event, FailedMessage, Message, Messages, Outcome, Parked,
+    Plan, Policy, Publish, Record, Resend, Retrier, Rule, Rules, RunningConsumer, Server, Signal,
+    Simulation, Stats, StreamReader, Subscription, Token, Trial, Waiting, WaitingWalk,
 };
 
 const fn is_send_and_sync<T: Send + Sync + 'static>() {}
@@ -20,12 +20,12 @@ const _: () = {
     is_send_and_sync::<Credentials>();
     is_send_and_sync::<Decision>();
     is_send_and_sync::<Delivery>();
-    is_send_and_sync::<Erasure>();
+    is_send_and_sync::<EraseWalk>();
     is_send_and_sync::<Error>();
     is_send_and_sync::<Event>();
-    is_send_and_sync::<Failed>();
-    is_send_and_sync::<Judge>();
-    is_send_and_sync::<Look>();
+    is_send_and_sync::<FailedMessage>();
+    is_send_and_sync::<ErrorClassifier>();
+    is_send_and_sync::<WaitingWalk>();
     is_send_and_sync::<Message>();
     is_send_and_sync::<Messages>();
     is_send_and_sync::<Outcome>();
@@ -38,7 +38,7 @@ const _: () = {
     is_send_and_sync::<Retrier>();
     is_send_and_sync::<Rule>();
     is_send_and_sync::<Rules>();
-    is_send_and_sync::<Running>();
+    is_send_and_sync::<RunningConsumer>();
     is_send_and_sync::<Server>();
     is_send_and_sync::<Signal>();
     is_send_and_sync::<Stats>();

@@ -42,21 +42,21 @@ pub type Variables = serde_json::Map<String, Json>;
 #[derive(Debug)]
 pub struct Condition {
     text: String,
-    judge: Option<Judge>,
+    evaluator: Option<Evaluator>,
     /// The variables that it has.
     used: Vec<String>,
 }
 
 /// Why a message cannot be judged.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unjudged {
+pub struct EvaluationError {
     /// The reason, in words that may quote the message.
     pub why: String,
     /// Whether it took too long.
     pub is_slow: bool,
 }
 
-impl Unjudged {
+impl EvaluationError {
     fn of(why: impl Into<String>) -> Self {
         Self {
             why: why.into(),
@@ -74,9 +74,9 @@ impl Unjudged {
 
 /// The thread that judges.
 #[derive(Debug)]
-struct Judge {
+struct Evaluator {
     questions: Sender<Variables>,
-    answers: Receiver<Result<bool, Unjudged>>,
+    answers: Receiver<Result<bool, EvaluationError>>,
 }
 
 impl Condition {
@@ -105,10 +105,10 @@ impl Condition {
                 ));
             }
         }
-        let (judge, used) = Judge::start(text, variables)?;
+        let (evaluator, used) = Evaluator::start(text, variables)?;
         Ok(Self {
             text: text.to_owned(),
-            judge: Some(judge),
+            evaluator: Some(evaluator),
             used,
         })
     }
@@ -124,26 +124,30 @@ impl Condition {
     /// # Errors
     /// Why that cannot be told: a field that is not there, values that cannot be compared, a result that is neither true nor false, or more
     /// than half a second. The message does not match then. The next one is judged all the same.
-    pub fn holds(&mut self, variables: Variables) -> Result<bool, Unjudged> {
-        let gone = || Unjudged::of("it cannot be judged");
-        let judge = match self.judge.take() {
-            Some(judge) => judge,
-            None => Judge::start(&self.text, &[]).map_err(Unjudged::of)?.0,
+    pub fn holds(&mut self, variables: Variables) -> Result<bool, EvaluationError> {
+        let gone = || EvaluationError::of("it cannot be judged");
+        let evaluator = match self.evaluator.take() {
+            Some(evaluator) => evaluator,
+            None => {
+                Evaluator::start(&self.text, &[])
+                    .map_err(EvaluationError::of)?
+                    .0
+            }
         };
-        judge.questions.send(variables).map_err(|_| gone())?;
-        match judge.answers.recv_timeout(LIMIT + LAST_STEP) {
+        evaluator.questions.send(variables).map_err(|_| gone())?;
+        match evaluator.answers.recv_timeout(LIMIT + LAST_STEP) {
             Ok(answer) => {
-                self.judge = Some(judge);
+                self.evaluator = Some(evaluator);
                 answer
             }
             // The thread ends with its step.
-            Err(RecvTimeoutError::Timeout) => Err(Unjudged::slow()),
+            Err(RecvTimeoutError::Timeout) => Err(EvaluationError::slow()),
             Err(RecvTimeoutError::Disconnected) => Err(gone()),
         }
     }
 }
 
-impl Judge {
+impl Evaluator {
     /// Starts the thread, and waits until it has read the expression. No names: any may be used. Returns those that are.
     fn start(text: &str, names: &[&str]) -> Result<(Self, Vec<String>), String> {
         let (questions, asked) = channel::<Variables>();
@@ -168,11 +172,12 @@ impl Judge {
                 ask_in_loops(&mut timed);
                 let environment = Arc::new(Env::stdlib());
                 while let Ok(variables) = asked.recv() {
-                    let judged =
-                        catch_unwind(AssertUnwindSafe(|| judge(&timed, &environment, variables)));
-                    let judged =
-                        judged.unwrap_or_else(|_| Err(Unjudged::of("it cannot be judged")));
-                    if answer.send(judged).is_err() {
+                    let evaluated = catch_unwind(AssertUnwindSafe(|| {
+                        evaluator(&timed, &environment, variables)
+                    }));
+                    let evaluated = evaluated
+                        .unwrap_or_else(|_| Err(EvaluationError::of("it cannot be judged")));
+                    if answer.send(evaluated).is_err() {
                         return;
                     }
                 }
@@ -352,11 +357,11 @@ fn in_time() -> IdedExpr {
     }
 }
 
-fn judge(
+fn evaluator(
     expression: &IdedExpr,
     environment: &Arc<Env>,
     variables: Variables,
-) -> Result<bool, Unjudged> {
+) -> Result<bool, EvaluationError> {
     let mut context = Context::with_env(Arc::clone(environment));
     for (name, value) in variables {
         context.add_variable_from_value(name, convert(value));
@@ -367,15 +372,15 @@ fn judge(
         false => Err(ExecutionError::function_error(IN_TIME, SLOW)),
     };
     if context.add_function(IN_TIME, in_time).is_err() {
-        return Err(Unjudged::of("it cannot be judged"));
+        return Err(EvaluationError::of("it cannot be judged"));
     }
     match context.resolve(expression) {
         Ok(Value::Bool(holds)) => Ok(holds),
-        Ok(other) => Err(Unjudged::of(format!(
+        Ok(other) => Err(EvaluationError::of(format!(
             "it gives a {}, neither true nor false",
             other.type_of()
         ))),
-        Err(_) if Instant::now() >= until => Err(Unjudged::slow()),
+        Err(_) if Instant::now() >= until => Err(EvaluationError::slow()),
         Err(ExecutionError::NoSuchOverload(error))
             if matches!(error.function(), "_._" | "_[_]") =>
         {
@@ -383,9 +388,9 @@ fn judge(
                 .argument_types()
                 .first()
                 .map_or("value", String::as_str);
-            Err(Unjudged::of(format!("a {what} has no fields")))
+            Err(EvaluationError::of(format!("a {what} has no fields")))
         }
-        Err(error) => Err(Unjudged::of(short(&error.to_string()))),
+        Err(error) => Err(EvaluationError::of(short(&error.to_string()))),
     }
 }
 
@@ -430,7 +435,9 @@ mod tests {
         let mut variables = Variables::new();
         variables.insert("body".to_owned(), body);
         let mut condition = Condition::parse(text, &["body", "headers"])?;
-        condition.holds(variables).map_err(|unjudged| unjudged.why)
+        condition
+            .holds(variables)
+            .map_err(|unevaluated| unevaluated.why)
     }
 
     #[test]
@@ -529,8 +536,15 @@ mod tests {
             let messages = if text.starts_with("body.all") { 4 } else { 1 };
             for _ in 0..messages {
                 let variables = Variables::from_iter([("body".to_owned(), json!(list))]);
-                assert_eq!(condition.holds(variables), Err(Unjudged::slow()), "{text}");
-                assert!(condition.judge.is_some(), "the same thread goes on: {text}");
+                assert_eq!(
+                    condition.holds(variables),
+                    Err(EvaluationError::slow()),
+                    "{text}"
+                );
+                assert!(
+                    condition.evaluator.is_some(),
+                    "the same thread goes on: {text}"
+                );
             }
             let variables = Variables::from_iter([("body".to_owned(), json!([1]))]);
             assert!(condition.holds(variables).is_ok(), "{text}");

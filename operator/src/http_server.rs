@@ -115,7 +115,12 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     )
 }
 
-async fn serve_connection(stream: TcpStream, peer: SocketAddr, router: Router, slot: Slot) {
+async fn serve_connection(
+    stream: TcpStream,
+    peer: SocketAddr,
+    router: Router,
+    slot: ConnectionSlot,
+) {
     let router = TowerToHyperService::new(router);
     let state = Arc::clone(&slot.state);
     let service = service_fn(|request: Request<Incoming>| {
@@ -147,21 +152,21 @@ async fn serve_connection(stream: TcpStream, peer: SocketAddr, router: Router, s
 
 /// All open connections, by the order in which they came.
 #[derive(Clone, Default)]
-struct Connections(Arc<Mutex<Open>>);
+struct Connections(Arc<Mutex<OpenConnection>>);
 
 #[derive(Default)]
-struct Open {
+struct OpenConnection {
     next: u64,
     by_number: BTreeMap<u64, (IpAddr, Arc<ConnectionState>)>,
 }
 
 impl Connections {
-    fn open(&self) -> MutexGuard<'_, Open> {
+    fn open(&self) -> MutexGuard<'_, OpenConnection> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A place for a connection of this address, unless all others are being answered.
-    fn admit(&self, address: IpAddr) -> Option<Slot> {
+    fn admit(&self, address: IpAddr) -> Option<ConnectionSlot> {
         let address = network(address);
         let mut open = self.open();
         if open.by_number.len() >= MAX_CONNECTIONS {
@@ -175,7 +180,7 @@ impl Connections {
         let state = Arc::<ConnectionState>::default();
         open.by_number.insert(number, (address, Arc::clone(&state)));
         drop(open);
-        Some(Slot {
+        Some(ConnectionSlot {
             connections: self.clone(),
             number,
             state,
@@ -183,7 +188,7 @@ impl Connections {
     }
 }
 
-impl Open {
+impl OpenConnection {
     /// The connection that has waited longest for its client, of the address that has the most of them.
     fn longest_waiting(&self) -> Option<u64> {
         let mut by_address: HashMap<IpAddr, (usize, Option<(Instant, u64)>)> = HashMap::new();
@@ -203,13 +208,13 @@ impl Open {
 }
 
 /// The place of a connection among all, until it is dropped.
-struct Slot {
+struct ConnectionSlot {
     connections: Connections,
     number: u64,
     state: Arc<ConnectionState>,
 }
 
-impl Drop for Slot {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.connections.open().by_number.remove(&self.number);
     }
@@ -247,9 +252,9 @@ impl ConnectionState {
     }
 
     /// Notes that a request is answered, until the result is dropped.
-    fn work(self: &Arc<Self>) -> Working {
+    fn work(self: &Arc<Self>) -> RequestGuard {
         self.set(None);
-        Working(Arc::clone(self))
+        RequestGuard(Arc::clone(self))
     }
 
     /// Waits until the connection is to end: another one needs its place, or its client does not go on.
@@ -266,9 +271,9 @@ impl ConnectionState {
     }
 }
 
-struct Working(Arc<ConnectionState>);
+struct RequestGuard(Arc<ConnectionState>);
 
-impl Drop for Working {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
         self.0.set(Some(Instant::now()));
     }
@@ -338,7 +343,7 @@ mod tests {
             .collect();
         let answered = flood[0].state.work();
         let newcomer = connections.admit(address(3)).unwrap();
-        let is_ended = |slot: &Slot| {
+        let is_ended = |slot: &ConnectionSlot| {
             let numbers = &connections.open().by_number;
             !numbers.contains_key(&slot.number)
         };

@@ -8,7 +8,7 @@ use axum::{
     http::{HeaderMap, Uri, header},
     response::{Html, IntoResponse, Redirect},
 };
-use retryrmq_operator::management::{Address, Kind, Management};
+use retryrmq_operator::management::{Address, Management, ManagementErrorKind};
 use serde_json::json;
 use tokio::net::TcpListener;
 
@@ -39,7 +39,7 @@ async fn the_login_goes_nowhere_else() {
         .overview()
         .await
         .unwrap_err();
-    assert_eq!(error.kind(), Kind::Unreachable);
+    assert_eq!(error.kind(), ManagementErrorKind::Unreachable);
     assert!(error.to_string().contains("sends elsewhere"), "{error}");
     assert_eq!(*asked.lock().unwrap(), 0);
 }
@@ -64,7 +64,7 @@ async fn an_answer_without_end_is_not_read_to_the_end() {
         .overview()
         .await
         .unwrap_err();
-    assert_eq!(error.kind(), Kind::Broken);
+    assert_eq!(error.kind(), ManagementErrorKind::Broken);
     assert!(error.to_string().contains("64 MiB"), "{error}");
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use proptest::prelude::*;
 use retryrmq_operator::other_libraries::{
-    DeadLetter, Headers, Letter, Library, Replay, Source, Value, read,
+    DeadLetter, DeadLetterSource, Headers, Library, RawDeadLetter, ReplayedMessage, Value, read,
 };
 use serde_json::{Value as Json, json};
 
@@ -27,12 +27,12 @@ impl Fixture {
     }
 
     fn read(&self) -> DeadLetter {
-        read(&Letter {
+        read(&RawDeadLetter {
             queue: self.json["queue"].as_str().unwrap(),
             headers: &self.headers,
             kind: self.json["properties"]["type"].as_str(),
             body: self.json["body"].as_str().unwrap().as_bytes(),
-            died_at_home: false,
+            died_in_own_queue: false,
         })
         .expect("it is recognised")
     }
@@ -57,8 +57,8 @@ fn value(json: &Json) -> Value {
     }
 }
 
-fn queue(name: &str) -> Source {
-    Source::Queue(name.to_owned())
+fn queue(name: &str) -> DeadLetterSource {
+    DeadLetterSource::Queue(name.to_owned())
 }
 
 fn text(text: &str) -> Option<String> {
@@ -72,7 +72,7 @@ fn at(micros: u64) -> Option<SystemTime> {
 /// The names of headers that a replay leaves out.
 fn without(letter: &DeadLetter) -> Vec<&str> {
     match &letter.replay {
-        Replay::Without(names) => names.iter().map(String::as_str).collect(),
+        ReplayedMessage::Without(names) => names.iter().map(String::as_str).collect(),
         other => panic!("{other:?}"),
     }
 }
@@ -202,12 +202,12 @@ fn headers_that_name_another_queue_than_the_broker_choose_no_target() {
             .map(|(name, said)| ((*name).to_owned(), text(said)))
             .collect();
         headers.insert("x-death".to_owned(), Value::List(deaths));
-        let letter = read(&Letter {
+        let letter = read(&RawDeadLetter {
             queue: "orders_error",
             headers: &headers,
             kind: None,
             body: b"{}",
-            died_at_home: false,
+            died_in_own_queue: false,
         });
         let letter = letter.unwrap();
         assert_eq!(letter.source.queue(), source, "{said:?}: {letter:?}");
@@ -268,7 +268,7 @@ fn spring_as_the_library_writes_it() {
     assert_eq!(without(&letter).len(), 4);
 
     let letter = Fixture::named("spring-exchange").read();
-    let Source::Unknown(hint) = &letter.source else {
+    let DeadLetterSource::Unknown(hint) = &letter.source else {
         panic!("{letter:?}");
     };
     assert!(
@@ -303,7 +303,7 @@ fn easynetq_with_newtonsoft() {
         letter.published,
         Some(("Shop.OrderPlaced, Shop".into(), "order.placed".into()))
     );
-    let Replay::Original { body, properties } = &letter.replay else {
+    let ReplayedMessage::Original { body, properties } = &letter.replay else {
         panic!("{letter:?}");
     };
     assert_eq!(body, "{\"Customer\":7,\"Name\":\"Grüße\"}".as_bytes());
@@ -333,7 +333,7 @@ fn easynetq_with_newtonsoft() {
 #[test]
 fn easynetq_with_system_text_json_and_a_binary_body() {
     let letter = Fixture::named("easynetq-systemtextjson").read();
-    let Replay::Original { body, properties } = &letter.replay else {
+    let ReplayedMessage::Original { body, properties } = &letter.replay else {
         panic!("{letter:?}");
     };
     assert_eq!(body, b"\x00\xff\x01binary");
@@ -353,7 +353,7 @@ fn easynetq_bytes_that_were_lost_are_not_replayed() {
     fixture.json["body"] = body.into();
     let letter = fixture.read();
     assert!(
-        matches!(&letter.replay, Replay::Never(why) if why.contains("bytes are lost")),
+        matches!(&letter.replay, ReplayedMessage::Never(why) if why.contains("bytes are lost")),
         "{letter:?}"
     );
 }
@@ -377,7 +377,7 @@ fn easynetq_a_body_that_may_be_text_or_base64_is_not_guessed() {
         envelope["BasicProperties"]["ContentType"] = content_type.into();
         fixture.json["body"] = envelope.to_string().into();
         let replayed = match fixture.read().replay {
-            Replay::Original { body, .. } => Some(body),
+            ReplayedMessage::Original { body, .. } => Some(body),
             _ => None,
         };
         assert_eq!(replayed.as_deref(), body, "{message} as {content_type}");
@@ -389,7 +389,7 @@ fn symfony_in_json() {
     let letter = Fixture::named("symfony").read();
     assert_eq!(letter.library, Library::Symfony);
     assert!(
-        matches!(&letter.source, Source::Unknown(hint) if hint.contains("`async`")),
+        matches!(&letter.source, DeadLetterSource::Unknown(hint) if hint.contains("`async`")),
         "{letter:?}"
     );
     assert_eq!(
@@ -431,7 +431,7 @@ fn symfony_in_php() {
             "{form}"
         );
         assert!(
-            matches!(&letter.replay, Replay::Never(why) if why.contains("messenger:failed:retry"))
+            matches!(&letter.replay, ReplayedMessage::Never(why) if why.contains("messenger:failed:retry"))
         );
     }
 }
@@ -467,7 +467,7 @@ fn celery_as_the_library_writes_it() {
 /// The body of a replay whose counter begins again.
 fn recounted(letter: &DeadLetter) -> &str {
     match &letter.replay {
-        Replay::Recounted(body) => std::str::from_utf8(body).unwrap(),
+        ReplayedMessage::Recounted(body) => std::str::from_utf8(body).unwrap(),
         other => panic!("{other:?}"),
     }
 }
@@ -570,7 +570,7 @@ fn watermill_as_the_library_writes_it() {
         (letter.library, &*letter.error),
         (Library::Watermill, "no such customer: 7")
     );
-    let Source::Unknown(hint) = &letter.source else {
+    let DeadLetterSource::Unknown(hint) = &letter.source else {
         panic!("watermill-amqp cannot take a replay")
     };
     assert!(hint.contains("`watermill.orders`"), "{hint}");
@@ -627,12 +627,12 @@ fn an_ordinary_message_is_none() {
         (Headers::new(), b"O:36:\"Symfony"),
         (Headers::new(), b"{\"Exception\":1,\"BasicProperties\":2}"),
     ] {
-        let letter = Letter {
+        let letter = RawDeadLetter {
             queue: "q",
             headers: &headers,
             kind: None,
             body,
-            died_at_home: false,
+            died_in_own_queue: false,
         };
         assert_eq!(read(&letter), None, "{headers:?}");
     }
@@ -714,7 +714,7 @@ proptest! {
         queue in "[a-z_.]{0,12}",
         body in prop::collection::vec(any::<u8>(), 0..40),
     ) {
-        let letter = Letter { queue: &queue, headers: &headers, kind: Some("EasyNetQ.SystemMessages.Error"), body: &body, died_at_home: false };
+        let letter = RawDeadLetter { queue: &queue, headers: &headers, kind: Some("EasyNetQ.SystemMessages.Error"), body: &body, died_in_own_queue: false };
         if let Some(letter) = read(&letter) {
             assert_bounded(&letter);
         }
@@ -739,7 +739,7 @@ proptest! {
         body.splice(at..at, bytes);
         body.truncate(body.len() - cut % 40);
         let headers = Fixture::named(name).headers;
-        let letter = Letter { queue: "q", headers: &headers, kind: None, body: &body, died_at_home: false };
+        let letter = RawDeadLetter { queue: "q", headers: &headers, kind: None, body: &body, died_in_own_queue: false };
         if let Some(letter) = read(&letter) {
             assert_bounded(&letter);
         }
@@ -753,13 +753,16 @@ fn an_envelope_of_millions_of_empty_lists_is_refused_and_not_built() {
         "{{\"Exception\":\"e\",\"Queue\":\"q\",\"Message\":\"m\",\"BasicProperties\":{{\"Headers\":{{\"a\":{lists}}}}}}}"
     );
     let headers = Headers::new();
-    let letter = Letter {
+    let letter = RawDeadLetter {
         queue: "q",
         headers: &headers,
         kind: Some("EasyNetQ.SystemMessages.Error, EasyNetQ"),
         body: body.as_bytes(),
-        died_at_home: false,
+        died_in_own_queue: false,
     };
     let letter = read(&letter).unwrap();
-    assert!(matches!(letter.replay, Replay::Never(_)), "{letter:?}");
+    assert!(
+        matches!(letter.replay, ReplayedMessage::Never(_)),
+        "{letter:?}"
+    );
 }

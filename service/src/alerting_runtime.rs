@@ -15,17 +15,17 @@ use tokio::{sync::mpsc, time::sleep};
 use tracing::{info, warn};
 
 use crate::{
-    Feed, Happening,
-    alerts::{self, BrokerMemory, Counts, Desk, Handle, Speaker},
+    EventBus, ServiceEvent,
+    alerts::{self, Alerting, BrokerStateStore, Counts, Handle, NotifierMode},
     history::HISTORY_STREAM,
     intake::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_PARKED, INTAKE_QUEUE},
-    policy::Shelf,
+    policy::ConfigWatcher,
     queue_watch::{self, Watch, WatchCounts},
 };
 
 /// What the replicas report to each other.
 pub const REPORTS_QUEUE: &str = "retryrmq.serve.alerts";
-/// What the speaker remembers.
+/// What the leader remembers.
 pub const STATE_QUEUE: &str = "retryrmq.serve.alerts.state";
 
 /// The pause before alerts that could not begin are tried again.
@@ -33,12 +33,12 @@ const AGAIN: Duration = Duration::from_secs(15);
 
 /// The sections of the policy file that are about telling people.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Sections {
+pub(crate) struct AlertSections {
     pub(crate) alerts: Option<alerts::Configuration>,
     pub(crate) orphans: Option<queue_watch::Configuration>,
 }
 
-impl Sections {
+impl AlertSections {
     /// Whether anybody wants to be told. Whoever watches queues wants that, too: in the log at least.
     fn wants_anything(&self) -> bool {
         self.alerts.is_some() || self.orphans.as_ref().is_some_and(|watched| watched.enabled)
@@ -47,7 +47,7 @@ impl Sections {
 
 /// Where the management API is, for the watch. `Debug` shows no URL: each may hold a password.
 #[derive(Clone, Default)]
-pub(crate) struct Access {
+pub(crate) struct ManagementAccess {
     /// The broker's URL.
     pub(crate) url: String,
     /// The API's, where it is said.
@@ -56,9 +56,9 @@ pub(crate) struct Access {
     pub(crate) management_ca: Option<PathBuf>,
 }
 
-impl fmt::Debug for Access {
+impl fmt::Debug for ManagementAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Access")
+        f.debug_struct("ManagementAccess")
             .field("management_ca", &self.management_ca)
             .finish_non_exhaustive()
     }
@@ -66,24 +66,24 @@ impl fmt::Debug for Access {
 
 /// Tells people, for as long as the service runs.
 #[derive(Debug)]
-pub(crate) struct Reporting {
-    access: Access,
-    feed: Feed,
-    shelf: Arc<Shelf>,
-    running: Running,
+pub(crate) struct AlertingRuntime {
+    access: ManagementAccess,
+    event_bus: EventBus,
+    config_watcher: Arc<ConfigWatcher>,
+    running: RunningTasks,
 }
 
 /// What runs now, for whoever counts.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Running(Arc<Mutex<Option<Office>>>);
+pub(crate) struct RunningTasks(Arc<Mutex<Option<Supervisor>>>);
 
 #[derive(Debug)]
-struct Office {
+struct Supervisor {
     handle: Handle,
     watch: Option<Watch>,
 }
 
-impl Running {
+impl RunningTasks {
     /// The numbers of the alerts and of the watch; nothing where they are off.
     pub(crate) fn counts(&self) -> Option<(Counts, WatchCounts)> {
         let office = self.lock();
@@ -116,7 +116,7 @@ impl Running {
     /// The incidents that are open, where this replica speaks.
     pub(crate) fn incidents(&self) -> Vec<alerts::GroupView> {
         let mut groups = self.with(Handle::groups).unwrap_or_default();
-        groups.retain(|group| group.page.is_some());
+        groups.retain(|group| group.incident.is_some());
         groups
     }
 
@@ -138,36 +138,41 @@ impl Running {
     /// Ends what runs: what was told is reported, and another replica speaks.
     async fn stop(&self) {
         let office = self.lock().take();
-        if let Some(Office { handle, watch }) = office {
+        if let Some(Supervisor { handle, watch }) = office {
             drop(watch);
             handle.stop().await;
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Office>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Supervisor>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Reporting {
-    pub(crate) fn new(access: Access, feed: Feed, shelf: Arc<Shelf>, running: Running) -> Self {
+impl AlertingRuntime {
+    pub(crate) fn new(
+        access: ManagementAccess,
+        event_bus: EventBus,
+        config_watcher: Arc<ConfigWatcher>,
+        running: RunningTasks,
+    ) -> Self {
         Self {
             access,
-            feed,
-            shelf,
+            event_bus,
+            config_watcher,
             running,
         }
     }
 
     /// Begins, hands on what happens, and begins anew with other sections. Never ends; [`stop`](Self::stop) does.
     pub(crate) async fn run(&self, client: &Client) {
-        let mut books = self.shelf.changes();
+        let mut configs = self.config_watcher.changes();
         let mut news = None;
         loop {
-            let wanted = books.borrow_and_update().sections().clone();
+            let wanted = configs.borrow_and_update().sections().clone();
             // What happens while they begin, or begin anew, waits.
             news = match wanted.wants_anything() {
-                true => news.or_else(|| Some(self.feed.listen())),
+                true => news.or_else(|| Some(self.event_bus.listen())),
                 false => None,
             };
             let mut begun = false;
@@ -183,8 +188,8 @@ impl Reporting {
                 () = self.hand_on(heard) => {}
                 () = sleep(AGAIN), if wanted.wants_anything() && !begun => {}
                 () = async {
-                    while books.changed().await.is_ok() {
-                        if *books.borrow_and_update().sections() != wanted {
+                    while configs.changed().await.is_ok() {
+                        if *configs.borrow_and_update().sections() != wanted {
                             return;
                         }
                     }
@@ -195,15 +200,15 @@ impl Reporting {
         }
     }
 
-    async fn begin(&self, client: &Client, wanted: &Sections) -> Result<(), String> {
+    async fn begin(&self, client: &Client, wanted: &AlertSections) -> Result<(), String> {
         let configuration = wanted.alerts.clone().unwrap_or_default();
-        let memory = Arc::new(BrokerMemory::new(client.clone(), STATE_QUEUE));
-        let speaker = Speaker::Elected {
+        let memory = Arc::new(BrokerStateStore::new(client.clone(), STATE_QUEUE));
+        let mode = NotifierMode::Elected {
             client: client.clone(),
             queue: REPORTS_QUEUE.to_owned(),
         };
-        let handle = Desk::start(&configuration, memory, speaker).await?;
-        *self.running.lock() = Some(Office {
+        let handle = Alerting::start(&configuration, memory, mode).await?;
+        *self.running.lock() = Some(Supervisor {
             handle,
             watch: None,
         });
@@ -228,7 +233,7 @@ impl Reporting {
         client: &Client,
         watched: &queue_watch::Configuration,
     ) -> Result<Watch, String> {
-        let Access {
+        let ManagementAccess {
             url,
             management,
             management_ca,
@@ -250,7 +255,7 @@ impl Reporting {
                 .and_then(Management::new)
                 .map_err(|why| why.to_string())
         };
-        let management: Option<queue_watch::Api> = match listed {
+        let management: Option<queue_watch::ManagementFactory> = match listed {
             true => Some(Box::new(api)),
             false => None,
         };
@@ -272,18 +277,18 @@ impl Reporting {
             own.map(str::to_owned).to_vec(),
             watched,
             move |trouble| {
-                let running = running.upgrade().map(Running);
-                running.and_then(|running| running.with(|handle| handle.tell_trouble(trouble)))
+                let running = running.upgrade().map(RunningTasks);
+                running.and_then(|running| running.with(|handle| handle.report_trouble(trouble)))
                     == Some(true)
             },
         )
     }
 
     /// Never ends.
-    async fn hand_on(&self, news: &mut Option<mpsc::Receiver<Happening>>) {
+    async fn hand_on(&self, news: &mut Option<mpsc::Receiver<ServiceEvent>>) {
         loop {
-            let happening = next(news).await;
-            self.running.with(|handle| handle.tell(happening));
+            let service_event = next(news).await;
+            self.running.with(|handle| handle.tell(service_event));
         }
     }
 
@@ -294,10 +299,10 @@ impl Reporting {
 }
 
 /// The next one; never where nobody tells.
-async fn next(told: &mut Option<mpsc::Receiver<Happening>>) -> Happening {
+async fn next(told: &mut Option<mpsc::Receiver<ServiceEvent>>) -> ServiceEvent {
     match told {
         Some(receiver) => match receiver.recv().await {
-            Some(happening) => happening,
+            Some(service_event) => service_event,
             None => pending().await,
         },
         None => pending().await,
@@ -312,18 +317,20 @@ mod tests {
     };
 
     use super::*;
-    use crate::{Obituary, alerts::FileMemory};
+    use crate::{ParkedReport, alerts::FileStateStore};
 
     #[tokio::test(flavor = "multi_thread")]
     async fn alerts_end_in_good_order_whoever_looks_at_them_meanwhile() {
         for _ in 0..10 {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("state");
-            let memory = Arc::new(FileMemory::new(&path));
+            let memory = Arc::new(FileStateStore::new(&path));
             let alerts = alerts::Configuration::default();
-            let handle = Desk::start(&alerts, memory, Speaker::Alone).await.unwrap();
-            let running = Running::default();
-            *running.lock() = Some(Office {
+            let handle = Alerting::start(&alerts, memory, NotifierMode::Alone)
+                .await
+                .unwrap();
+            let running = RunningTasks::default();
+            *running.lock() = Some(Supervisor {
                 handle,
                 watch: None,
             });
@@ -337,11 +344,11 @@ mod tests {
                 })
             };
             let looking = [look(), look(), look(), look()];
-            let death = Obituary {
+            let death = ParkedReport {
                 fingerprint: "told-last".to_owned(),
-                ..Obituary::default()
+                ..ParkedReport::default()
             };
-            let told = Happening::Parked(Box::new(death));
+            let told = ServiceEvent::Parked(Box::new(death));
             running.with(|handle| handle.tell(told)).unwrap();
             running.stop().await;
             ended.store(true, Ordering::Relaxed);

@@ -7,9 +7,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A duration that is written as text with a unit, as everywhere in retryrmq.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Span(pub Duration);
+pub struct ConfigDuration(pub Duration);
 
-impl Span {
+impl ConfigDuration {
     /// A span of this many seconds.
     #[must_use]
     pub const fn seconds(seconds: u64) -> Self {
@@ -23,13 +23,13 @@ impl Span {
     }
 }
 
-impl fmt::Display for Span {
+impl fmt::Display for ConfigDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&retryrmq::format_duration(self.0))
     }
 }
 
-impl<'de> Deserialize<'de> for Span {
+impl<'de> Deserialize<'de> for ConfigDuration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         retryrmq::parse_duration(&text)
@@ -38,13 +38,13 @@ impl<'de> Deserialize<'de> for Span {
     }
 }
 
-impl Serialize for Span {
+impl Serialize for ConfigDuration {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl JsonSchema for Span {
+impl JsonSchema for ConfigDuration {
     fn schema_name() -> Cow<'static, str> {
         "Span".into()
     }

@@ -5,22 +5,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::mpsc::{self, error::TrySendError};
 
-use crate::{Happening, memory_budget::MemoryBudget};
+use crate::{ServiceEvent, memory_budget::MemoryBudget};
 
-/// Happenings that may wait for one listener. Beyond that they are dropped for it, and counted.
+/// Events that may wait for one listener. Beyond that they are dropped for it, and counted.
 const ROOM: usize = 4_096;
 
-/// Where happenings are told. Clones tell the same listeners.
+/// Where events are told. Clones tell the same listeners.
 #[derive(Clone, Debug, Default)]
-pub struct Feed {
-    listeners: Arc<Mutex<Vec<mpsc::Sender<Happening>>>>,
+pub struct EventBus {
+    listeners: Arc<Mutex<Vec<mpsc::Sender<ServiceEvent>>>>,
     dropped: Counter,
     /// For the bodies of what is told.
     memory: MemoryBudget,
     without_body: Counter,
 }
 
-impl Feed {
+impl EventBus {
     pub(crate) fn with_memory(memory: MemoryBudget) -> Self {
         Self {
             memory,
@@ -43,20 +43,20 @@ impl Feed {
 
     /// Listens from now on. Whoever reads too slowly misses what does not fit, and holds nobody up.
     #[must_use]
-    pub fn listen(&self) -> mpsc::Receiver<Happening> {
+    pub fn listen(&self) -> mpsc::Receiver<ServiceEvent> {
         let (sender, receiver) = mpsc::channel(ROOM);
         self.lock().push(sender);
         receiver
     }
 
     /// Tells everybody who listens. What is to be told is made only if there is somebody.
-    pub fn tell(&self, happening: impl FnOnce() -> Happening) {
+    pub fn tell(&self, service_event: impl FnOnce() -> ServiceEvent) {
         let mut listeners = self.lock();
         if listeners.is_empty() {
             return;
         }
-        let happening = happening();
-        listeners.retain(|listener| match listener.try_send(happening.clone()) {
+        let service_event = service_event();
+        listeners.retain(|listener| match listener.try_send(service_event.clone()) {
             Ok(()) => true,
             Err(TrySendError::Full(_)) => {
                 self.dropped.inc();
@@ -76,7 +76,7 @@ impl Feed {
         self.dropped.clone()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<mpsc::Sender<Happening>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<mpsc::Sender<ServiceEvent>>> {
         self.listeners
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -87,27 +87,27 @@ impl Feed {
 mod tests {
     use super::*;
 
-    fn happening() -> Happening {
-        Happening::Retried(Box::default())
+    fn service_event() -> ServiceEvent {
+        ServiceEvent::Retried(Box::default())
     }
 
     #[test]
     fn a_slow_listener_misses_some_and_holds_nobody_up() {
-        let feed = Feed::default();
-        feed.tell(|| unreachable!("nobody listens"));
-        let mut slow = feed.listen();
+        let event_bus = EventBus::default();
+        event_bus.tell(|| unreachable!("nobody listens"));
+        let mut slow = event_bus.listen();
         for _ in 0..ROOM + 3 {
-            feed.tell(happening);
+            event_bus.tell(service_event);
         }
-        assert_eq!(feed.dropped(), 3);
+        assert_eq!(event_bus.dropped(), 3);
         let mut read = 0;
         while slow.try_recv().is_ok() {
             read += 1;
         }
         assert_eq!(read, ROOM);
         drop(slow);
-        feed.tell(happening);
-        feed.tell(|| unreachable!("nobody listens any more"));
-        assert_eq!(feed.dropped(), 3);
+        event_bus.tell(service_event);
+        event_bus.tell(|| unreachable!("nobody listens any more"));
+        assert_eq!(event_bus.dropped(), 3);
     }
 }

@@ -18,7 +18,7 @@ use crate::intake::{HANDOVER_QUEUE, INTAKE_QUEUE};
 pub struct Health {
     client: watch::Sender<Option<Client>>,
     /// Why the exchange, the queues and the binding of the intake were not there at the last look, or the intake is not consumed yet.
-    stands: watch::Sender<Result<(), String>>,
+    set_intake: watch::Sender<Result<(), String>>,
     /// The queues that are not consumed: all that are to be.
     unconsumed: Arc<Mutex<BTreeSet<&'static str>>>,
     ends: Arc<AtomicBool>,
@@ -32,7 +32,7 @@ impl Default for Health {
     fn default() -> Self {
         Self {
             client: watch::Sender::new(None),
-            stands: watch::Sender::new(Err("nothing was declared yet".to_owned())),
+            set_intake: watch::Sender::new(Err("nothing was declared yet".to_owned())),
             unconsumed: Arc::new(Mutex::new([INTAKE_QUEUE, HANDOVER_QUEUE].into())),
             ends: Arc::default(),
             store: watch::Sender::new(None),
@@ -56,7 +56,7 @@ impl Health {
         client
             .health()
             .map_err(|why| format!("there is no connection to the broker: {why}"))?;
-        if let Err(why) = &*self.stands.borrow() {
+        if let Err(why) = &*self.set_intake.borrow() {
             return Err(format!("the intake does not stand: {why}"));
         }
         let unconsumed = Vec::from_iter(self.unconsumed().iter().copied());
@@ -83,8 +83,8 @@ impl Health {
     }
 
     /// Whether the intake is declared, and why not.
-    pub(crate) fn stands(&self, stands: Result<(), String>) {
-        drop(self.stands.send_replace(stands));
+    pub(crate) fn set_intake(&self, set_intake: Result<(), String>) {
+        drop(self.set_intake.send_replace(set_intake));
     }
 
     /// A task has ended though nobody has asked for it, or works again.
@@ -118,8 +118,8 @@ impl Health {
     }
 
     #[cfg(test)]
-    pub(crate) fn stood(&self) -> Result<(), String> {
-        self.stands.borrow().clone()
+    pub(crate) fn intake_state(&self) -> Result<(), String> {
+        self.set_intake.borrow().clone()
     }
 
     #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// What the pages read.
-pub(crate) struct Desk {
+pub(crate) struct ProbeState {
     pub(crate) health: Health,
     pub(crate) metrics: Arc<Metrics>,
 }
@@ -23,8 +23,8 @@ pub(crate) async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Serves until the task is dropped.
-pub(crate) async fn serve(listener: TcpListener, desk: Desk, page: Option<Page>) {
-    let Desk { health, metrics } = desk;
+pub(crate) async fn serve(listener: TcpListener, probe_state: ProbeState, page: Option<Page>) {
+    let ProbeState { health, metrics } = probe_state;
     let is_ready = {
         let health = health.clone();
         move || health.ready()

@@ -40,15 +40,17 @@ mod waiting;
 pub mod web;
 
 pub use alerting_runtime::{REPORTS_QUEUE, STATE_QUEUE};
-pub use config_duration::Span;
-pub use event_bus::Feed;
+pub use config_duration::ConfigDuration;
+pub use event_bus::EventBus;
 pub use health::Health;
 pub use intake::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_PARKED, INTAKE_QUEUE};
-pub use logging::{Form, start_logging};
+pub use logging::{LogFormat, start_logging};
 pub use metrics::Metrics;
-pub use policy::{Action, Book, PolicyFile, Reason, schema};
+pub use policy::{Action, PolicyFile, Reason, ServiceConfig, schema};
 pub use service::{Service, ServiceOptions};
-pub use service_event::{Body, Happening, Obituary, Retry, Trouble, TroubleState};
+pub use service_event::{
+    DecodedBody, ParkedReport, QueueTrouble, RetryEvent, ServiceEvent, TroubleState,
+};
 pub use settings::{Settings, first};
 pub use systemd::{tell_stopping, tell_systemd};
-pub use waiting::Waiting;
+pub use waiting::StoreInspector;

@@ -11,7 +11,7 @@ use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, util::Sub
 /// How a line of the log looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Form {
+pub enum LogFormat {
     /// For people.
     #[default]
     Text,
@@ -20,14 +20,14 @@ pub enum Form {
 }
 
 /// Starts logging from this level on. Only this project is heard: the AMQP client under it logs bodies, and at TRACE level passwords.
-pub fn start_logging(form: Form, level: LevelFilter) {
+pub fn start_logging(form: LogFormat, level: LevelFilter) {
     let heard = Targets::new()
         .with_target("retryrmq", level)
         .with_target("retryrmq_serve", level);
     let lines = tracing_subscriber::fmt::layer().with_writer(stderr);
     let layer = match form {
-        Form::Json => lines.json().flatten_event(true).boxed(),
-        Form::Text => {
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+        LogFormat::Text => {
             let plain = std::env::var_os("NO_COLOR").is_some_and(|said| !said.is_empty());
             lines.with_ansi(stderr().is_terminal() && !plain).boxed()
         }

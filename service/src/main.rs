@@ -12,8 +12,8 @@ use bytesize::ByteSize;
 use clap::{ArgAction, Parser};
 use retryrmq::ErrorKind;
 use retryrmq_serve::{
-    Book, Form, Service, ServiceOptions, Waiting, first, schema, start_logging, store,
-    tell_stopping, tell_systemd,
+    LogFormat, Service, ServiceConfig, ServiceOptions, StoreInspector, first, schema,
+    start_logging, store, tell_stopping, tell_systemd,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::level_filters::LevelFilter;
@@ -91,7 +91,7 @@ struct Options {
 
     /// How the log on standard error looks [default: text]
     #[arg(long, env = "RETRYRMQ_SERVE_LOG", value_name = "FORM")]
-    log: Option<Form>,
+    log: Option<LogFormat>,
 
     /// The same as --log json
     #[arg(long, hide = true)]
@@ -126,13 +126,16 @@ fn main() -> ExitCode {
     {
         return check(file);
     }
-    let book = match read(options.config.as_deref()) {
-        Ok(book) => book,
+    let service_config = match read(options.config.as_deref()) {
+        Ok(service_config) => service_config,
         Err(why) => return fault(&why, USAGE),
     };
     let form = match options.json {
-        true => Form::Json,
-        false => options.log.or(book.settings().log).unwrap_or_default(),
+        true => LogFormat::Json,
+        false => options
+            .log
+            .or(service_config.settings().log)
+            .unwrap_or_default(),
     };
     let level = match (options.quiet, options.verbose) {
         (true, _) => LevelFilter::ERROR,
@@ -144,7 +147,7 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(why) => return fault(&format!("cannot start threads: {why}"), FAILED),
     };
-    let code = runtime.block_on(run(options, &book));
+    let code = runtime.block_on(run(options, &service_config));
     // A file that does not answer is read by a thread for which nobody has to wait.
     runtime.shutdown_background();
     code
@@ -161,25 +164,25 @@ fn check(file: &PathBuf) -> ExitCode {
         Ok(text) => text,
         Err(why) => return fault(&format!("cannot read {}: {why}", file.display()), USAGE),
     };
-    match Book::read(&text) {
+    match ServiceConfig::read(&text) {
         Ok(_) => say(&format!("{}: fine", file.display())),
         Err(why) => fault(&format!("{}:{why}", file.display()), USAGE),
     }
 }
 
 /// The policy file, of which some is about the program itself.
-fn read(file: Option<&Path>) -> Result<Book, String> {
+fn read(file: Option<&Path>) -> Result<ServiceConfig, String> {
     let Some(file) = file else {
-        return Ok(Book::default());
+        return Ok(ServiceConfig::default());
     };
     let text = std::fs::read_to_string(file)
         .map_err(|why| format!("cannot read {}: {why}", file.display()))?;
-    Book::read(&text).map_err(|why| format!("{}:{why}", file.display()))
+    ServiceConfig::read(&text).map_err(|why| format!("{}:{why}", file.display()))
 }
 
 /// Looks at the store, and changes what it is told to.
-async fn look(options: &Options, book: &Book, url: &str) -> ExitCode {
-    let done = match Waiting::open(book, url) {
+async fn look(options: &Options, service_config: &ServiceConfig, url: &str) -> ExitCode {
+    let done = match StoreInspector::open(service_config, url) {
         Ok(waiting) => match &options.cancel {
             Some(id) => waiting.cancel(id).await,
             None => waiting.list(|line| _ = say(&line)).await,
@@ -194,16 +197,16 @@ async fn look(options: &Options, book: &Book, url: &str) -> ExitCode {
     }
 }
 
-async fn run(options: Options, book: &Book) -> ExitCode {
+async fn run(options: Options, service_config: &ServiceConfig) -> ExitCode {
     let mut asked = match Signals::listen() {
         Ok(asked) => asked,
         Err(why) => return fault(&format!("cannot listen for signals: {why}"), FAILED),
     };
-    let settings = book.settings().clone();
+    let settings = service_config.settings().clone();
     let url = first(options.url.clone(), settings.url);
     let url = url.as_deref().unwrap_or("amqp://localhost").trim();
     if options.waiting || options.cancel.is_some() {
-        return look(&options, book, url).await;
+        return look(&options, service_config, url).await;
     }
     let mut told = ServiceOptions::new(url);
     told.policy = options.config;

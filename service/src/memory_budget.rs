@@ -26,7 +26,7 @@ const LEAST: u64 = PACKED + PLAIN + KEPT;
 /// How many bodies wait to be unpacked. Each holds up its message.
 const WAITING: usize = 4;
 /// How long a body waits for memory. After that it is told without.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIME_LIMIT: Duration = Duration::from_secs(1);
 /// The bytes of a permit.
 const UNIT: u64 = 1 << 10;
 
@@ -83,11 +83,11 @@ impl MemoryBudget {
             let packed = Arc::clone(&self.packed).acquire_owned();
             [
                 Some(turn),
-                Some(timeout(PATIENCE, packed).await.ok()?.ok()?),
+                Some(timeout(TIME_LIMIT, packed).await.ok()?.ok()?),
             ]
         } else {
             let plain = Arc::clone(&self.plain).acquire_many_owned(units(values));
-            [Some(timeout(PATIENCE, plain).await.ok()?.ok()?), None]
+            [Some(timeout(TIME_LIMIT, plain).await.ok()?.ok()?), None]
         };
         Some(Reserved { _permits: permits })
     }
@@ -160,7 +160,7 @@ mod tests {
         assert!(more.iter().all(Option::is_none));
         assert_eq!(
             began.elapsed(),
-            PATIENCE,
+            TIME_LIMIT,
             "only a few wait, and at the same time"
         );
         // Others do not wait behind them.

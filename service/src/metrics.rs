@@ -18,7 +18,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::{Feed, alerting_runtime::Running};
+use crate::{EventBus, alerting_runtime::RunningTasks};
 
 /// How many queues have numbers of their own; the others share one name. Otherwise queues with random names would fill the
 /// collector's memory.
@@ -26,18 +26,18 @@ const QUEUES: usize = 1_000;
 const OTHERS: &str = "(others)";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Why {
+struct ReasonLabels {
     queue: String,
     reason: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Where {
+struct QueueLabels {
     queue: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct How {
+struct ResultLabels {
     result: &'static str,
 }
 
@@ -47,21 +47,21 @@ pub struct Metrics {
     /// Of parts that are not always there.
     joined: Mutex<Vec<Registry>>,
     known: Mutex<HashSet<String>>,
-    retried: Family<Why, Counter>,
-    parked: Family<Why, Counter>,
-    dropped: Family<Why, Counter>,
-    failures: Family<Where, Counter>,
-    held: Family<Where, Gauge>,
-    overflowed: Family<Where, Counter>,
-    strays: Counter,
-    reloads: Family<How, Counter>,
-    delayed: Family<How, Counter>,
+    retried: Family<ReasonLabels, Counter>,
+    parked: Family<ReasonLabels, Counter>,
+    dropped: Family<ReasonLabels, Counter>,
+    failures: Family<QueueLabels, Counter>,
+    held: Family<QueueLabels, Gauge>,
+    overflowed: Family<QueueLabels, Counter>,
+    unroutable: Counter,
+    reloads: Family<ResultLabels, Counter>,
+    delayed: Family<ResultLabels, Counter>,
     ready: Gauge,
 }
 
 impl Metrics {
-    /// All at zero. `feed` counts what its listeners miss, `reporting` what people were told.
-    pub(crate) fn new(feed: &Feed, reporting: Running) -> Self {
+    /// All at zero. `event_bus` counts what its listeners miss, `reporting` what people were told.
+    pub(crate) fn new(event_bus: &EventBus, reporting: RunningTasks) -> Self {
         let mut registry = Registry::with_prefix("retryrmq_serve");
         macro_rules! register {
             ($($name:ident = $metric:literal: $help:literal),* $(,)?) => {
@@ -75,16 +75,16 @@ impl Metrics {
                 }
             };
         }
-        registry.register_collector(Box::new(Told(reporting)));
+        registry.register_collector(Box::new(AlertMetrics(reporting)));
         registry.register(
-            "happenings_dropped",
-            "Happenings that a slow listener missed",
-            feed.dropped_counter(),
+            "events_dropped",
+            "Events that a slow listener missed",
+            event_bus.dropped_counter(),
         );
         registry.register(
             "bodies_left_out",
             "Parked messages that alerts were told of without their body, because there was no memory to decode it",
-            feed.without_body_counter(),
+            event_bus.without_body_counter(),
         );
         register! {
             retried = "retried": "Dead letters sent to wait for another attempt, by the reason of their death",
@@ -93,7 +93,7 @@ impl Metrics {
             failures = "store_failures": "Copies that could not be stored at once; their originals are kept and tried again",
             held = "held": "Messages kept here because their waiting or parking queue does not take them",
             overflowed = "overflowed": "Messages parked for the intake because too many of their queue were held already",
-            strays = "strays": "Messages in the intake that died in no work queue, parked for the intake",
+            unroutable = "unroutable": "Messages in the intake that belong to no work queue, parked for the intake",
             reloads = "policy_loads": "Policy files read, by what came of it: loaded or refused",
             delayed = "delayed": "Messages with a delay, by what became of them: waits (each hop of a wait), published or parked",
             ready = "ready": "1 while /readyz says so",
@@ -126,17 +126,17 @@ impl Metrics {
         self.overflowed.get_or_create(&self.at(queue)).inc();
     }
 
-    pub(crate) fn stray(&self) {
-        self.strays.inc();
+    pub(crate) fn unroutable(&self) {
+        self.unroutable.inc();
     }
 
     pub(crate) fn delayed(&self, result: &'static str) {
-        self.delayed.get_or_create(&How { result }).inc();
+        self.delayed.get_or_create(&ResultLabels { result }).inc();
     }
 
     pub(crate) fn loaded(&self, well: bool) {
         let result = if well { "loaded" } else { "refused" };
-        self.reloads.get_or_create(&How { result }).inc();
+        self.reloads.get_or_create(&ResultLabels { result }).inc();
     }
 
     /// In the OpenMetrics text format, without the mark of its end.
@@ -157,15 +157,15 @@ impl Metrics {
         joined.push(registry);
     }
 
-    fn why(&self, queue: &str, reason: &str) -> Why {
-        Why {
+    fn why(&self, queue: &str, reason: &str) -> ReasonLabels {
+        ReasonLabels {
             queue: self.name(queue),
             reason: reason.to_owned(),
         }
     }
 
-    fn at(&self, queue: &str) -> Where {
-        Where {
+    fn at(&self, queue: &str) -> QueueLabels {
+        QueueLabels {
             queue: self.name(queue),
         }
     }
@@ -185,19 +185,19 @@ impl Metrics {
 
 /// What people were told, read when somebody asks.
 #[derive(Debug)]
-struct Told(Running);
+struct AlertMetrics(RunningTasks);
 
-impl Collector for Told {
+impl Collector for AlertMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Some((alerts, watched)) = self.0.counts() else {
             return Ok(());
         };
         let gauge = |value: u64| ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
         let counter = ConstCounter::<u64>::new;
-        let help = "1 on the replica that tells people";
-        let speaks = ConstGauge::new(i64::from(alerts.speaks));
-        speaks.encode(encoder.encode_descriptor(
-            "alerts_speaks",
+        let help = "1 on the leader, the replica that sends notices";
+        let is_leader = ConstGauge::new(i64::from(alerts.is_leader));
+        is_leader.encode(encoder.encode_descriptor(
+            "alerts_leader",
             help,
             None,
             MetricType::Gauge,
@@ -205,22 +205,22 @@ impl Collector for Told {
         for (name, help, value) in [
             (
                 "alerts_open",
-                "Pages that are open, on the speaker",
+                "Incidents that are open, on the leader",
                 alerts.open,
             ),
             (
                 "alerts_groups",
-                "Groups of failures that are known, on the speaker",
+                "Groups of failures that are known, on the leader",
                 alerts.groups,
             ),
             (
                 "alerts_outbox",
-                "Notices that wait for a channel, on the speaker",
+                "Notices that wait for a channel, on the leader",
                 alerts.outbox,
             ),
             (
                 "watched_queues",
-                "Queues that the last look at orphans saw",
+                "Queues that the last check saw",
                 watched.queues,
             ),
         ] {
@@ -229,39 +229,39 @@ impl Collector for Told {
         }
         for (name, help, value) in [
             (
-                "alerts_told",
-                "Happenings that the alerts were told here",
+                "alerts_received",
+                "Events that the alerts received on this replica",
                 alerts.told,
             ),
             (
                 "alerts_dropped",
-                "Happenings that were dropped here before anybody judged them",
+                "Events that this replica dropped before their rules were evaluated",
                 alerts.dropped,
             ),
             (
-                "alerts_unjudged",
-                "Messages that the condition of a rule could not be judged on, here",
-                alerts.unjudged,
+                "alerts_unevaluated",
+                "Messages for which the condition of a rule could not be evaluated, on this replica",
+                alerts.unevaluated,
             ),
             (
-                "alerts_pages",
-                "Pages that were opened, on the speaker",
-                alerts.pages,
+                "alerts_incidents",
+                "Incidents that were opened, on the leader",
+                alerts.incidents,
             ),
             (
                 "alerts_resolved",
-                "Pages that were over, on the speaker",
+                "Incidents that were resolved, on the leader",
                 alerts.resolved,
             ),
             (
                 "alerts_unsent",
-                "Notices that were given up, on the speaker",
+                "Notices that were given up, on the leader",
                 alerts.unsent,
             ),
-            ("watch_looks", "Looks at the queues", watched.looks),
+            ("watch_checks", "Checks of the queues", watched.looks),
             (
                 "watch_failures",
-                "Looks at the queues that failed",
+                "Checks of the queues that failed",
                 watched.failed,
             ),
         ] {
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn numbers_come_by_queue_and_reason_and_the_text_has_no_end() {
-        let metrics = Metrics::new(&Feed::default(), Running::default());
+        let metrics = Metrics::new(&EventBus::default(), RunningTasks::default());
         metrics.retried("orders", "rejected");
         metrics.retried("orders", "rejected");
         metrics.parked("orders", "exhausted");
@@ -315,7 +315,7 @@ mod tests {
             "retryrmq_serve_store_failures_total{queue=\"orders\"} 1",
             "retryrmq_serve_held{queue=\"orders\"} 1",
             "retryrmq_serve_ready 1",
-            "retryrmq_serve_happenings_dropped_total 0",
+            "retryrmq_serve_events_dropped_total 0",
         ] {
             assert!(text.lines().any(|said| said == line), "{line}: {text}");
         }
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn queues_beyond_the_thousandth_share_a_name() {
-        let metrics = Metrics::new(&Feed::default(), Running::default());
+        let metrics = Metrics::new(&EventBus::default(), RunningTasks::default());
         for number in 0..QUEUES + 5 {
             metrics.retried(&format!("amq.gen-{number}"), "rejected");
         }

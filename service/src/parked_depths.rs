@@ -13,9 +13,9 @@ const SOME: usize = 50;
 pub(crate) async fn parked_depths(
     client: &Client,
     queues: &[String],
-    patience: Duration,
+    time_limit: Duration,
 ) -> BTreeMap<String, u64> {
-    let until = Instant::now() + patience;
+    let until = Instant::now() + time_limit;
     let mut depths = BTreeMap::new();
     for some in queues.chunks(SOME) {
         let parking: Vec<String> = some.iter().map(|queue| parking_queue(queue)).collect();
@@ -45,10 +45,10 @@ pub(crate) async fn parked_depths(
 pub(crate) async fn without_parked(
     client: &Client,
     queues: &[String],
-    patience: Duration,
+    time_limit: Duration,
 ) -> Vec<String> {
-    let until = Instant::now() + patience;
-    let depths = parked_depths(client, queues, patience).await;
+    let until = Instant::now() + time_limit;
+    let depths = parked_depths(client, queues, time_limit).await;
     let mut without = Vec::new();
     for (queue, _) in depths.into_iter().filter(|(_, depth)| *depth == 0) {
         let parking = parking_queue(&queue);

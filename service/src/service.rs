@@ -11,14 +11,17 @@ use tokio::{
 use tracing::{info, warn};
 
 use crate::{
-    Book, Feed, Health, Metrics,
-    alerting_runtime::{Access, Reporting, Running},
-    delayed::Courier,
+    EventBus, Health, Metrics, ServiceConfig,
+    alerting_runtime::{AlertingRuntime, ManagementAccess, RunningTasks},
+    delayed::DelayedDispatcher,
     history::History,
-    http::{self, Desk},
-    intake::{Clerk, Fate, HANDOVER_QUEUE, INTAKE_QUEUE, Keeper, Tide, plan},
+    http::{self, ProbeState},
+    intake::{
+        ChannelState, DeadLetterHandler, Disposition, HANDOVER_QUEUE, INTAKE_QUEUE, StoreTasks,
+        plan,
+    },
     memory_budget::MemoryBudget,
-    policy::{Shelf, read_book},
+    policy::{ConfigWatcher, read_config},
     startup::begin,
     store::{self, Store, redis::RedisStore},
     supervisor::watch_over,
@@ -89,17 +92,17 @@ impl fmt::Debug for ServiceOptions {
 #[derive(Debug)]
 pub struct Service {
     options: ServiceOptions,
-    shelf: Arc<Shelf>,
+    config_watcher: Arc<ConfigWatcher>,
     /// The policy file as it was read.
     seen: Option<Vec<u8>>,
     metrics: Arc<Metrics>,
-    feed: Feed,
+    event_bus: EventBus,
     health: Health,
     address: Option<SocketAddr>,
     pages: Option<AbortHandle>,
     page: Option<Page>,
     /// What tells people, for the metrics.
-    running: Running,
+    running: RunningTasks,
     /// Where messages wait; in waiting queues without it.
     store: Option<Arc<RedisStore>>,
     history: History,
@@ -111,25 +114,25 @@ impl Service {
     /// # Errors
     /// A sentence: a policy file that cannot be read, an address that cannot be had.
     pub async fn new(options: ServiceOptions) -> Result<Self, String> {
-        let (mut book, mut seen) = (Book::default(), None);
+        let (mut service_config, mut seen) = (ServiceConfig::default(), None);
         if let Some(file) = &options.policy {
             let bytes = tokio::fs::read(file)
                 .await
                 .map_err(|why| format!("cannot read {}: {why}", file.display()))?;
-            book = read_book(file, &bytes)?;
+            service_config = read_config(file, &bytes)?;
             seen = Some(bytes);
         }
-        let store = open_store(&book, &options.url)?;
+        let store = open_store(&service_config, &options.url)?;
         let memory = options
             .memory
             .map_or_else(MemoryBudget::of_this_machine, MemoryBudget::new);
-        let feed = Feed::with_memory(memory.clone());
-        let running = Running::default();
-        let metrics = Arc::new(Metrics::new(&feed, running.clone()));
+        let event_bus = EventBus::with_memory(memory.clone());
+        let running = RunningTasks::default();
+        let metrics = Arc::new(Metrics::new(&event_bus, running.clone()));
         metrics.loaded(true);
-        let history = History::new(book.history().clone());
+        let history = History::new(service_config.history().clone());
         metrics.join(history.registry());
-        let shelf = Arc::new(Shelf::new(book, options.policy.clone()));
+        let config_watcher = Arc::new(ConfigWatcher::new(service_config, options.policy.clone()));
         let health = Health::default();
         let (mut address, mut pages, mut page) = (None, None, None);
         if let Some(wanted) = options.listen {
@@ -138,14 +141,14 @@ impl Service {
             };
             let listener = http::bind(wanted).await.map_err(taken)?;
             address = listener.local_addr().ok();
-            let desk = Desk {
+            let probe_state = ProbeState {
                 health: health.clone(),
                 metrics: Arc::clone(&metrics),
             };
             page = options.page.then(|| {
-                let (shelf, health) = (Arc::clone(&shelf), health.clone());
+                let (config_watcher, health) = (Arc::clone(&config_watcher), health.clone());
                 Page::new(
-                    shelf,
+                    config_watcher,
                     health,
                     history.clone(),
                     running.clone(),
@@ -153,14 +156,15 @@ impl Service {
                     memory,
                 )
             });
-            pages = Some(tokio::spawn(http::serve(listener, desk, page.clone())).abort_handle());
+            pages =
+                Some(tokio::spawn(http::serve(listener, probe_state, page.clone())).abort_handle());
         }
         Ok(Self {
-            shelf,
+            config_watcher,
             options,
             seen,
             metrics,
-            feed,
+            event_bus,
             health,
             address,
             pages,
@@ -199,8 +203,8 @@ impl Service {
 
     /// Where what happens is told.
     #[must_use]
-    pub fn feed(&self) -> &Feed {
-        &self.feed
+    pub fn event_bus(&self) -> &EventBus {
+        &self.event_bus
     }
 
     /// What the probes are told.
@@ -211,8 +215,8 @@ impl Service {
 
     /// What reads the policy file again; for SIGHUP.
     pub fn reloader(&self) -> impl Fn() + Send + Sync + 'static {
-        let shelf = Arc::clone(&self.shelf);
-        move || shelf.reload()
+        let config_watcher = Arc::clone(&self.config_watcher);
+        move || config_watcher.reload()
     }
 
     /// Serves until `end`, then drains: takes no more messages, lets those on their way come to their copies, and gives back the others.
@@ -240,7 +244,7 @@ impl Service {
         client: &Client,
         mut end: impl Future<Output = ()> + Unpin,
     ) -> retryrmq::Result<()> {
-        let (turns, tide) = watch::channel(Tide::default());
+        let (turns, channel_state) = watch::channel(ChannelState::default());
         let begun = begin(&self.health, || async {
             client.apply_plan(&plan()).await?;
             self.subscribe_to_all(client, &turns).await
@@ -249,51 +253,59 @@ impl Service {
             begun = begun => begun?,
             () = &mut end => return Ok(()),
         };
-        self.health.stands(Ok(()));
-        let keeper = self.keeper(client);
+        self.health.set_intake(Ok(()));
+        let store_tasks = self.store_tasks(client);
         info!("ready: dead-lettered messages are retried, and parked after the last retry");
-        let clerk = Arc::new(
-            Clerk::new(
+        let handler = Arc::new(
+            DeadLetterHandler::new(
                 client.clone(),
-                Arc::clone(&self.shelf),
+                Arc::clone(&self.config_watcher),
                 Arc::clone(&self.metrics),
-                self.feed.clone(),
+                self.event_bus.clone(),
                 self.options.prefetch,
-                tide,
+                channel_state,
             )
-            .keeping(keeper.as_ref().map(Keeper::keeping)),
+            .store_handle(store_tasks.as_ref().map(StoreTasks::store_handle)),
         );
-        let courier = Courier::new(
+        let dispatcher = DelayedDispatcher::new(
             client,
-            &self.shelf,
+            &self.config_watcher,
             &self.metrics,
-            &self.feed,
+            &self.event_bus,
             &self.health,
             self.options.prefetch,
         );
-        let courier = Arc::new(courier.keeping(keeper.as_ref().map(Keeper::keeping)));
+        let dispatcher =
+            Arc::new(dispatcher.store_handle(store_tasks.as_ref().map(StoreTasks::store_handle)));
         let (stop, stopped) = watch::channel(false);
         let mut delayed = JoinSet::new();
         delayed.spawn(watch_over(
             "what keeps messages with a delay",
             self.health.clone(),
             stopped.clone(),
-            move || Arc::clone(&courier).run(stopped.clone()),
+            move || Arc::clone(&dispatcher).run(stopped.clone()),
         ));
         let mut on_their_way = JoinSet::new();
-        let access = Access {
+        let access = ManagementAccess {
             url: self.options.url.clone(),
             management: self.options.management.clone(),
             management_ca: self.options.management_ca.clone(),
         };
-        let shelf = Arc::clone(&self.shelf);
-        let reporting = Reporting::new(access, self.feed.clone(), shelf, self.running.clone());
+        let config_watcher = Arc::clone(&self.config_watcher);
+        let reporting = AlertingRuntime::new(
+            access,
+            self.event_bus.clone(),
+            config_watcher,
+            self.running.clone(),
+        );
         let mut beside = Box::pin(async {
             tokio::join!(
-                self.shelf.mind(self.seen.clone(), &self.metrics),
+                self.config_watcher
+                    .watch_file(self.seen.clone(), &self.metrics),
                 self.keep(client),
                 reporting.run(client),
-                self.history.run(client, &self.feed, &self.shelf)
+                self.history
+                    .run(client, &self.event_bus, &self.config_watcher)
             )
         });
         loop {
@@ -312,11 +324,13 @@ impl Service {
             let losses = turns.borrow().losses;
             for subscription in &subscriptions.0 {
                 for delivery in subscription.try_next_batch(BATCH) {
-                    let (clerk, subscription) = (Arc::clone(&clerk), Arc::clone(subscription));
+                    let (handler, subscription) = (Arc::clone(&handler), Arc::clone(subscription));
                     on_their_way.spawn(async move {
-                        match clerk.see_out(&delivery.message, losses).await {
-                            Fate::Done => subscription.settle([(delivery.token, Outcome::Ack)]),
-                            Fate::Returned => subscription.give_back([delivery.token]),
+                        match handler.handle(&delivery.message, losses).await {
+                            Disposition::Done => {
+                                subscription.settle([(delivery.token, Outcome::Ack)])
+                            }
+                            Disposition::Returned => subscription.give_back([delivery.token]),
                         }
                     });
                 }
@@ -324,7 +338,7 @@ impl Service {
         }
         info!("ending: what is on its way comes to its end");
         self.health.ends();
-        turns.send_modify(|tide| tide.ends = true);
+        turns.send_modify(|channel_state| channel_state.ends = true);
         stop.send_replace(true);
         let ending = async {
             let jobs = async {
@@ -334,8 +348,8 @@ impl Service {
             };
             let (drained, ()) = tokio::join!(subscriptions.drain(on_their_way), jobs);
             while delayed.join_next().await.is_some() {}
-            if let Some(keeper) = keeper {
-                keeper.end().await;
+            if let Some(store_tasks) = store_tasks {
+                store_tasks.end().await;
             }
             self.history.settle().await;
             drained
@@ -354,7 +368,7 @@ impl Service {
     async fn subscribe_to_all(
         &self,
         client: &Client,
-        turns: &watch::Sender<Tide>,
+        turns: &watch::Sender<ChannelState>,
     ) -> retryrmq::Result<Subscriptions> {
         let mut subscriptions = Vec::with_capacity(QUEUES.len());
         for queue in QUEUES {
@@ -367,20 +381,20 @@ impl Service {
         &self,
         client: &Client,
         queue: &'static str,
-        turns: &watch::Sender<Tide>,
+        turns: &watch::Sender<ChannelState>,
     ) -> retryrmq::Result<Arc<Subscription>> {
         let (health, turned) = (self.health.clone(), turns.clone());
         let subscribed = client
             .consumer(queue)
             .prefetch(self.options.prefetch)
             // A copy would say neither where a message died nor what is asked for.
-            .put_back_whole(true)
-            .sets_aside(true)
+            .requeue_unchanged(true)
+            .create_unreadable_queue(true)
             .wait(false)
             .on_event(move |event| match event {
                 Event::Disconnected { .. } => {
                     health.consumes(queue, false);
-                    turned.send_modify(Tide::lose);
+                    turned.send_modify(ChannelState::lose);
                 }
                 Event::Reconnected { .. } => health.consumes(queue, true),
                 _ => {}
@@ -391,16 +405,16 @@ impl Service {
         Ok(Arc::new(subscription))
     }
 
-    fn keeper(&self, client: &Client) -> Option<Keeper> {
+    fn store_tasks(&self, client: &Client) -> Option<StoreTasks> {
         let store = self.store.as_ref()?;
-        let book = self.shelf.book();
-        Some(Keeper::start(
+        let service_config = self.config_watcher.service_config();
+        Some(StoreTasks::start(
             store,
-            book.store()?.connections,
+            service_config.store()?.connections,
             client,
             &self.metrics,
-            &self.feed,
-            &self.shelf,
+            &self.event_bus,
+            &self.config_watcher,
             &self.health,
         ))
     }
@@ -410,8 +424,8 @@ impl Service {
         loop {
             sleep(LOOK).await;
             let kept = client.apply_plan(&plan()).await;
-            let stands = kept.as_ref().map(drop).map_err(ToString::to_string);
-            self.health.stands(stands);
+            let set_intake = kept.as_ref().map(drop).map_err(ToString::to_string);
+            self.health.set_intake(set_intake);
             if let Err(error) = kept {
                 warn!(%error, "the intake cannot be looked after");
             }
@@ -420,8 +434,11 @@ impl Service {
 }
 
 /// The store that the policy names, for the virtual host of this URL. Nothing is connected yet.
-pub(crate) fn open_store(book: &Book, url: &str) -> Result<Option<Arc<RedisStore>>, String> {
-    let Some(configuration) = book.store() else {
+pub(crate) fn open_store(
+    service_config: &ServiceConfig,
+    url: &str,
+) -> Result<Option<Arc<RedisStore>>, String> {
+    let Some(configuration) = service_config.store() else {
         return Ok(None);
     };
     let addresses: Addresses = url
@@ -472,7 +489,7 @@ mod tests {
     async fn no_password_is_shown() {
         let mut options = ServiceOptions::new("amqp://maria:s3cret@h");
         options.management = Some("http://maria:s3cret@h:15672".to_owned());
-        let access = Access {
+        let access = ManagementAccess {
             url: options.url.clone(),
             management: options.management.clone(),
             management_ca: None,

@@ -14,9 +14,9 @@ use crate::memory_budget::Reserved;
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum Happening {
+pub enum ServiceEvent {
     /// A message waits for its next attempt.
-    Retried(Box<Retry>),
+    Retried(Box<RetryEvent>),
     /// A message was dropped, because the policy says so.
     Dropped {
         /// The queue in which it died.
@@ -29,14 +29,14 @@ pub enum Happening {
         traceparent: Option<String>,
     },
     /// A message was parked.
-    Parked(Box<Obituary>),
+    Parked(Box<ParkedReport>),
     /// A queue is in trouble, or out of it again.
-    Troubled(Trouble),
+    Troubled(QueueTrouble),
 }
 
 /// A message that waits.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Retry {
+pub struct RetryEvent {
     /// The queue whose consumer failed.
     pub queue: String,
     /// The message's `message-id`.
@@ -63,7 +63,7 @@ pub struct Retry {
 
 /// The record of a message that was given up.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Obituary {
+pub struct ParkedReport {
     /// The queue whose consumer failed.
     pub queue: String,
     /// The word of the record, as `exhausted` or `fatal`.
@@ -93,26 +93,26 @@ pub struct Obituary {
     /// The type that a decoder found in the body, as `shop.Order`.
     pub type_name: Option<String>,
     /// The decoded body. Alerts send none of it unless they are told to.
-    pub body: Option<Body>,
+    pub body: Option<DecodedBody>,
 }
 
 /// A decoded body. Clones share it, and the memory that is reserved for it.
 #[derive(Clone, Debug)]
-pub struct Body(Arc<(Value, Option<Reserved>)>);
+pub struct DecodedBody(Arc<(Value, Option<Reserved>)>);
 
-impl Body {
+impl DecodedBody {
     pub(crate) fn new(value: Value, reserved: Option<Reserved>) -> Self {
         Self(Arc::new((value, reserved)))
     }
 }
 
-impl From<Value> for Body {
+impl From<Value> for DecodedBody {
     fn from(value: Value) -> Self {
         Self::new(value, None)
     }
 }
 
-impl Deref for Body {
+impl Deref for DecodedBody {
     type Target = Value;
 
     fn deref(&self) -> &Value {
@@ -120,7 +120,7 @@ impl Deref for Body {
     }
 }
 
-impl PartialEq for Body {
+impl PartialEq for DecodedBody {
     fn eq(&self, other: &Self) -> bool {
         **self == **other
     }
@@ -129,7 +129,7 @@ impl PartialEq for Body {
 /// Something about a queue that no message says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Trouble {
+pub struct QueueTrouble {
     /// The virtual host.
     pub vhost: String,
     /// The queue.

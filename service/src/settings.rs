@@ -6,7 +6,7 @@ use bytesize::ByteSize;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::{Form, redaction::HIDDEN};
+use crate::{LogFormat, redaction::HIDDEN};
 
 /// The section `[service]`: how the program runs. A flag comes before the environment, that before this section, and this before the default. It is read at the
 /// start: a change needs a restart.
@@ -28,7 +28,7 @@ pub struct Settings {
     /// A file with the CA of its certificate, as `--management-ca`.
     pub management_ca: Option<PathBuf>,
     /// How the log looks, as `--log`.
-    pub log: Option<Form>,
+    pub log: Option<LogFormat>,
 }
 
 /// Without the addresses, which may hold a password.

@@ -27,7 +27,7 @@ where
             Err(error) => return Err(error),
         };
         warn!(%error, ?pause, "the intake cannot be begun yet; it is tried again");
-        health.stands(Err(error.to_string()));
+        health.set_intake(Err(error.to_string()));
         sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
@@ -84,7 +84,7 @@ mod tests {
         })
         .await;
         assert_eq!((begun.unwrap(), tries), (7, 4));
-        let why = health.stood().unwrap_err();
+        let why = health.intake_state().unwrap_err();
         assert!(why.contains(&port.to_string()), "{why}");
     }
 }

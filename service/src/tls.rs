@@ -10,7 +10,7 @@ use rustls::{
 };
 
 /// A file answers at once, or nobody knows when.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIME_LIMIT: Duration = Duration::from_secs(2);
 
 /// The authorities of a file `ca`: at least one.
 ///
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// A sentence that names the file.
 pub(crate) fn authorities(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let bad = |why: String| format!("the file `ca` {}: {why}", file.display());
-    let text = secret_file::read_certificates_blocking(file, PATIENCE)
+    let text = secret_file::read_certificates_blocking(file, TIME_LIMIT)
         .map_err(|why| bad(format!("it cannot be read: {why}")))?;
     let all = CertificateDer::pem_slice_iter(&text)
         .collect::<Result<Vec<_>, _>>()

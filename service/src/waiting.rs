@@ -3,10 +3,12 @@
 use serde_json::json;
 
 use crate::{
-    Book,
-    intake::Waits,
+    ServiceConfig,
+    intake::WaitReason,
     service::open_store,
-    store::{Cancelled, Error, Id, Line, Listed, Page, Result, Store, redis::RedisStore},
+    store::{
+        CancelResult, Destination, Error, Id, ListedMessage, Page, Result, Store, redis::RedisStore,
+    },
 };
 
 /// As many are asked for at a time.
@@ -14,15 +16,15 @@ const PAGE: usize = 200;
 
 /// The store of a policy file, looked at from outside the service.
 #[derive(Debug)]
-pub struct Waiting(std::sync::Arc<RedisStore>);
+pub struct StoreInspector(std::sync::Arc<RedisStore>);
 
-impl Waiting {
+impl StoreInspector {
     /// The store that this policy names, for the virtual host of this URL.
     ///
     /// # Errors
     /// [`Error::Configuration`]: there is none, or it cannot work.
-    pub fn open(book: &Book, url: &str) -> Result<Self> {
-        let store = open_store(book, url).map_err(Error::Configuration)?;
+    pub fn open(service_config: &ServiceConfig, url: &str) -> Result<Self> {
+        let store = open_store(service_config, url).map_err(Error::Configuration)?;
         store.map(Self).ok_or_else(|| {
             let why = "the policy file has no [store.redis]: what waits, waits in queues of the broker, which `retryrmq waiting ls QUEUE` lists";
             Error::Configuration(why.to_owned())
@@ -39,7 +41,7 @@ impl Waiting {
             let page = Page {
                 from,
                 limit: PAGE,
-                line: None,
+                destination: None,
             };
             let listing = self.0.list(&page).await?;
             for message in &listing.messages {
@@ -64,21 +66,21 @@ impl Waiting {
             ))
         })?;
         match self.0.cancel(&parsed).await? {
-            Cancelled::Done => Ok(()),
-            Cancelled::Unknown => Err(Error::Refused(format!("nothing waits with the id {id}"))),
-            Cancelled::TooLate => Err(Error::Refused(format!(
+            CancelResult::Done => Ok(()),
+            CancelResult::Unknown => Err(Error::Refused(format!("nothing waits with the id {id}"))),
+            CancelResult::TooLate => Err(Error::Refused(format!(
                 "{id} is being published at this moment"
             ))),
         }
     }
 }
 
-fn line(listed: &Listed) -> String {
+fn line(listed: &ListedMessage) -> String {
     let draft = listed.message.draft();
     let id = |id: &Option<retryrmq::types::ShortString>| id.as_ref().map(ToString::to_string);
-    let (queue, exchange) = match listed.message.line() {
-        Line::Queue(queue) => (Some(queue), None),
-        Line::Exchange(exchange, _) => (None, Some(exchange)),
+    let (queue, exchange) = match listed.message.destination() {
+        Destination::Queue(queue) => (Some(queue), None),
+        Destination::Exchange(exchange, _) => (None, Some(exchange)),
     };
     let at = jiff::Timestamp::from_millisecond(i64::try_from(listed.due).unwrap_or(i64::MAX));
     json!({
@@ -87,9 +89,9 @@ fn line(listed: &Listed) -> String {
         "queue": queue,
         "exchange": exchange,
         "routing_key": draft.routing_key,
-        "delayed_from": match Waits::of(draft) {
-            Waits::Delayed(from) => Some(from),
-            Waits::Next | Waits::Same => None,
+        "delayed_from": match WaitReason::of(draft) {
+            WaitReason::Delayed(from) => Some(from),
+            WaitReason::Next | WaitReason::Same => None,
         },
         "due": at.ok().map(|at| at.to_string()),
         "remaining_ms": u64::try_from(listed.remaining.as_millis()).unwrap_or(u64::MAX),
@@ -104,7 +106,7 @@ mod tests {
 
     #[test]
     fn without_a_store_the_way_to_the_brokers_list_is_told() {
-        let why = Waiting::open(&Book::default(), "amqp://localhost").unwrap_err();
+        let why = StoreInspector::open(&ServiceConfig::default(), "amqp://localhost").unwrap_err();
         assert!(why.to_string().contains("retryrmq waiting ls"), "{why}");
     }
 }

@@ -20,8 +20,8 @@ pub(crate) fn take() -> Vec<Line> {
     log_buffer::take().into_iter().map(Line::from).collect()
 }
 
-impl From<log_buffer::Line> for Line {
-    fn from(line: log_buffer::Line) -> Self {
+impl From<log_buffer::LogLine> for Line {
+    fn from(line: log_buffer::LogLine) -> Self {
         Self {
             module: line.module.to_owned(),
             level: match line.level {

@@ -137,8 +137,8 @@ pub fn wake_news() {
 /// The least level, as in `slog`, of the lines that are wanted.
 #[uniffi::export]
 pub fn log_lines(least: i8) {
-    log_buffer::catch(nudge);
-    log_buffer::want(match least {
+    log_buffer::capture(nudge);
+    log_buffer::set_level(match least {
         i8::MIN..=-4 => Level::DEBUG,
         -3..=0 => Level::INFO,
         _ => Level::WARN,

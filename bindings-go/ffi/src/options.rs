@@ -50,13 +50,13 @@ impl Options {
     /// What the Go half has to know of it.
     pub fn shape(&self) -> Shape {
         Shape {
-            concurrency: u32::try_from(self.consumer.handlers()).unwrap_or(u32::MAX),
+            concurrency: u32::try_from(self.consumer.configured_concurrency()).unwrap_or(u32::MAX),
             batch: self
                 .consumer
                 .batch_size()
                 .map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
-            handler_timeout: self.consumer.limit().map(nanoseconds),
-            drain_timeout: nanoseconds(self.consumer.last_call()),
+            handler_timeout: self.consumer.configured_handler_timeout().map(nanoseconds),
+            drain_timeout: nanoseconds(self.consumer.configured_drain_timeout()),
             has_rules: self.has_rules,
         }
     }

@@ -6,22 +6,22 @@ use retryrmq::{Failure, Message, Outcome, terminal_escape};
 use serde_json::{Map, Value, json};
 
 use super::{
-    exit_outcome::{self, Ending, Words},
-    requested_outcome::{self, Wish},
-    run::Verdict,
+    exit_outcome::{self, CommandEnd, OutcomeWords},
+    requested_outcome::{self, RequestedOutcome},
+    run::RunVerdict,
 };
 use crate::{json, time_format};
 
 /// What one run is given.
 #[derive(Debug)]
-pub(super) enum Given {
+pub(super) enum BatchInput {
     /// One message, as it is.
     Message(Message),
     /// Messages, each as JSON.
     Batch(Vec<Message>),
 }
 
-impl Given {
+impl BatchInput {
     pub(super) fn messages(&self) -> &[Message] {
         match self {
             Self::Message(message) => std::slice::from_ref(message),
@@ -69,7 +69,7 @@ pub(super) fn line(message: &Message) -> Vec<u8> {
 
 /// How many messages a run has, and how many of them its command could read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fed {
+pub(super) struct FedMessages {
     pub(super) count: usize,
     pub(super) whole: usize,
 }
@@ -77,12 +77,12 @@ pub(super) struct Fed {
 /// What follows for the messages of a run from how their command ended, and from the lines that it wrote to its pipe. The line of each message
 /// decides; those without one end as the command did. A command that succeeds has written a line for each message, or none.
 pub(super) fn verdicts(
-    ending: Ending,
-    words: Words<'_>,
+    ending: CommandEnd,
+    words: OutcomeWords<'_>,
     lines: &[Vec<u8>],
-    Fed { count, whole }: Fed,
-) -> Vec<Verdict> {
-    let is_success = ending == Ending::Exit(0);
+    FedMessages { count, whole }: FedMessages,
+) -> Vec<RunVerdict> {
+    let is_success = ending == CommandEnd::Exit(0);
     // Nobody knows which line is whose.
     if lines.len() > count || is_success && !lines.is_empty() && lines.len() < count {
         let answers = lines.len();
@@ -96,8 +96,8 @@ pub(super) fn verdicts(
     let mut all: Vec<_> = lines.iter().map(|line| of_a_line(line, &words)).collect();
     // As soon as there was a line, standard error has no say.
     let said: &[u8] = if lines.is_empty() { b"" } else { b"\n" };
-    let (outcome, mut remark) = exit_outcome::outcome(ending, Words { said, ..words });
-    all.resize_with(count, || Verdict {
+    let (outcome, mut remark) = exit_outcome::outcome(ending, OutcomeWords { said, ..words });
+    all.resize_with(count, || RunVerdict {
         outcome: outcome.clone(),
         remark: remark.take(),
         is_by_a_signal_to_all: ending.is_by_a_signal_to_all(),
@@ -111,16 +111,16 @@ pub(super) fn verdicts(
 }
 
 /// The verdict for a message that has no answer that belongs to it.
-pub(super) fn unanswered(error: String) -> Verdict {
+pub(super) fn unanswered(error: String) -> RunVerdict {
     let outcome = Outcome::retry(Failure::new(error).of_type("BatchAnswerError"));
-    Verdict::new(outcome, None)
+    RunVerdict::new(outcome, None)
 }
 
-fn of_a_line(line: &[u8], words: &Words<'_>) -> Verdict {
+fn of_a_line(line: &[u8], words: &OutcomeWords<'_>) -> RunVerdict {
     let line = String::from_utf8_lossy(line);
     let (outcome, remark) = answer(line.trim(), words.longest);
     let remark = remark.map(|why| terminal_escape::line(&why).into_owned());
-    Verdict::new(outcome, remark)
+    RunVerdict::new(outcome, remark)
 }
 
 /// The outcome for one message from its answer: `ok`, `fail: why`, `retry-after: 30s`, `defer: 5s` or `park: why`.
@@ -134,8 +134,8 @@ pub(super) fn answer(text: &str, longest: std::time::Duration) -> (Outcome, Opti
         }
         _ => {}
     }
-    let (wish, remark) = match Wish::read(text) {
-        Some(Ok(wish)) => (Some(wish), None),
+    let (requested, remark) = match RequestedOutcome::read(text) {
+        Some(Ok(requested)) => (Some(requested), None),
         Some(Err(why)) => (None, Some(why.to_string())),
         None => {
             let start: String = text.chars().take(80).collect();
@@ -147,8 +147,8 @@ pub(super) fn answer(text: &str, longest: std::time::Duration) -> (Outcome, Opti
             )
         }
     };
-    let (wish, cut) = requested_outcome::bounded(wish, longest);
-    let outcome = requested_outcome::outcome(wish, false, |why| {
+    let (requested, cut) = requested_outcome::bounded(requested, longest);
+    let outcome = requested_outcome::outcome(requested, false, |why| {
         let unknown = if text.is_empty() {
             "an empty answer"
         } else {
@@ -165,21 +165,21 @@ mod tests {
 
     use super::*;
 
-    fn ended(ending: Ending, lines: &[&str], count: usize) -> Vec<Verdict> {
+    fn ended(ending: CommandEnd, lines: &[&str], count: usize) -> Vec<RunVerdict> {
         let lines: Vec<_> = lines.iter().map(|line| line.as_bytes().to_vec()).collect();
-        let words = Words {
+        let words = OutcomeWords {
             tail: b"busy\nretry-after: 3h",
             said: b"",
             longest: DAY,
         };
-        let fed = Fed {
+        let fed = FedMessages {
             count,
             whole: count,
         };
         verdicts(ending, words, &lines, fed)
     }
 
-    fn error(verdict: &Verdict) -> (&str, &str) {
+    fn error(verdict: &RunVerdict) -> (&str, &str) {
         match &verdict.outcome {
             Outcome::Retry { failure, .. } | Outcome::Park { failure, .. } => {
                 (&failure.error, &failure.error_type)
@@ -200,7 +200,7 @@ mod tests {
             "fine",
             "fail",
         ];
-        let all = ended(Ending::Exit(0), &lines, lines.len());
+        let all = ended(CommandEnd::Exit(0), &lines, lines.len());
         assert_eq!(all[0].outcome, Outcome::Ack);
         assert_eq!(all[1].outcome, Outcome::Ack);
         assert_eq!(error(&all[2]), ("no such customer: 7", ""));
@@ -224,17 +224,17 @@ mod tests {
     #[test]
     fn what_has_no_line_ends_as_the_command() {
         for count in [1, 3] {
-            for verdict in ended(Ending::Exit(0), &[], count) {
+            for verdict in ended(CommandEnd::Exit(0), &[], count) {
                 assert_eq!(verdict.outcome, Outcome::Ack);
             }
-            for verdict in ended(Ending::Exit(1), &[], count) {
+            for verdict in ended(CommandEnd::Exit(1), &[], count) {
                 assert_eq!(error(&verdict), ("busy", "exit status 1"));
             }
         }
         for (ending, of) in [
-            (Ending::Exit(7), "exit status 7"),
-            (Ending::Signal(15), "signal 15"),
-            (Ending::Timeout(SECOND), "HandlerTimeout"),
+            (CommandEnd::Exit(7), "exit status 7"),
+            (CommandEnd::Signal(15), "signal 15"),
+            (CommandEnd::Timeout(SECOND), "HandlerTimeout"),
         ] {
             let all = ended(ending, &["ok"], 3);
             assert_eq!(all[0].outcome, Outcome::Ack);
@@ -254,7 +254,7 @@ mod tests {
     fn a_wrong_number_of_lines_is_no_success() {
         // The second of three may be the one that has no line.
         for lines in [&["ok", "ok"][..], &["ok"; 4]] {
-            let all = ended(Ending::Exit(0), lines, 3);
+            let all = ended(CommandEnd::Exit(0), lines, 3);
             assert_eq!(all.len(), 3);
             for verdict in &all {
                 let (text, of) = error(verdict);
@@ -262,31 +262,31 @@ mod tests {
                 assert!(text.contains(&said) && of == "BatchAnswerError", "{text}");
             }
         }
-        let all = ended(Ending::Exit(0), &["ok", "", "ok"], 3);
+        let all = ended(CommandEnd::Exit(0), &["ok", "", "ok"], 3);
         assert_eq!(all[0].outcome, Outcome::Ack);
         assert!(matches!(all[1].outcome, Outcome::Retry { .. }));
         assert_eq!(all[2].outcome, Outcome::Ack);
         // An empty line keeps standard error from having a say.
-        let all = ended(Ending::Exit(1), &[""], 2);
+        let all = ended(CommandEnd::Exit(1), &[""], 2);
         assert!(matches!(all[1].outcome, Outcome::Retry { delay: None, .. }));
     }
 
     #[test]
     fn what_could_not_be_read_was_not_handled() {
-        let words = || Words {
+        let words = || OutcomeWords {
             tail: b"",
             said: b"",
             longest: DAY,
         };
-        let fed = Fed { count: 3, whole: 1 };
-        let all = verdicts(Ending::Exit(0), words(), &[], fed);
+        let fed = FedMessages { count: 3, whole: 1 };
+        let all = verdicts(CommandEnd::Exit(0), words(), &[], fed);
         assert_eq!(all[0].outcome, Outcome::Ack);
         for verdict in &all[1..] {
             assert!(error(verdict).0.contains("could read 1 of 3"));
         }
         // It says so itself of each.
         let lines = vec![b"ok".to_vec(); 3];
-        for verdict in verdicts(Ending::Exit(0), words(), &lines, fed) {
+        for verdict in verdicts(CommandEnd::Exit(0), words(), &lines, fed) {
             assert_eq!(verdict.outcome, Outcome::Ack);
         }
     }

@@ -4,11 +4,11 @@ use console::Style;
 use retryrmq::{Event, format_duration};
 use serde_json::{Value, json};
 
-use crate::{error::Fault, nonblocking_output, output::Output};
+use crate::{error::CliError, nonblocking_output, output::Output};
 use retryrmq::terminal_escape;
 
 /// Tells and counts.
-pub(super) struct Report<'a> {
+pub(super) struct EventPrinter<'a> {
     output: &'a Output,
     /// Crashes after which a message is parked.
     most_crashes: u32,
@@ -21,7 +21,7 @@ pub(super) struct Report<'a> {
     rejected: u64,
 }
 
-impl<'a> Report<'a> {
+impl<'a> EventPrinter<'a> {
     pub(super) fn new(output: &'a Output, most_crashes: u32) -> Self {
         Self {
             output,
@@ -41,7 +41,7 @@ impl<'a> Report<'a> {
         queue: &str,
         server: &str,
         target: Option<&str>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CliError> {
         if self.output.is_json() {
             self.output
                 .json_line(&json!({"event": "consuming", "queue": queue}))?;
@@ -57,8 +57,8 @@ impl<'a> Report<'a> {
     }
 
     /// Why nothing can be printed any more.
-    pub(super) fn unread(&self) -> Result<(), Fault> {
-        nonblocking_output::out().map_or(Ok(()), |outlet| Ok(outlet.check()?))
+    pub(super) fn unread(&self) -> Result<(), CliError> {
+        nonblocking_output::out().map_or(Ok(()), |nonblocking| Ok(nonblocking.check()?))
     }
 
     /// The end was asked for, or is due.
@@ -67,7 +67,7 @@ impl<'a> Report<'a> {
         running: usize,
         (one, many): (&str, &str),
         by_signal: bool,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CliError> {
         if self.output.is_json() {
             return self
                 .output
@@ -92,7 +92,7 @@ impl<'a> Report<'a> {
         id: Option<&str>,
         attempt: u32,
         took: std::time::Duration,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CliError> {
         self.handled += 1;
         let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         if self.output.is_json() {
@@ -111,7 +111,7 @@ impl<'a> Report<'a> {
     }
 
     /// The crate says what became of a message, or of the connection.
-    pub(super) fn event(&mut self, event: &Event) -> Result<(), Fault> {
+    pub(super) fn event(&mut self, event: &Event) -> Result<(), CliError> {
         match event {
             Event::Retried { .. } => self.retried += 1,
             Event::Deferred { .. } => self.deferred += 1,
@@ -128,7 +128,7 @@ impl<'a> Report<'a> {
     }
 
     /// The sum.
-    pub(super) fn done(&self) -> Result<(), Fault> {
+    pub(super) fn done(&self) -> Result<(), CliError> {
         if self.output.is_json() {
             return self.output.json_line(&json!({
                 "event": "done", "attempts": self.attempts, "handled": self.handled, "retried": self.retried,
@@ -335,8 +335,8 @@ fn for_people(event: &Event, most_crashes: u32) -> (&'static str, Style, String)
 
 /// An event by its stable names; what an event does not say is left out.
 fn as_json(event: &Event) -> Value {
-    let facts = event.facts();
-    let mut object = json!({"event": event.name(), "queue": facts.queue});
+    let fields = event.fields();
+    let mut object = json!({"event": event.name(), "queue": fields.queue});
     let mut set = |name: &str, value: Option<Value>| {
         if let Some(value) = value {
             object[name] = value;
@@ -350,15 +350,15 @@ fn as_json(event: &Event) -> Value {
     } else {
         "delay_ms"
     };
-    set("message_id", facts.message_id.map(|id| json!(id)));
-    set("attempt", facts.attempt.map(|attempt| json!(attempt)));
-    set(span, facts.delay.map(ms));
-    set("reason", facts.reason.map(|reason| json!(reason.as_str())));
-    set("error", facts.error.map(|error| json!(error)));
-    set("crashes", facts.crashes.map(|crashes| json!(crashes)));
-    set("to", facts.to.map(|to| json!(to)));
-    set("count", facts.count.map(|count| json!(count)));
-    set("cause", facts.cause.map(|cause| json!(cause)));
+    set("message_id", fields.message_id.map(|id| json!(id)));
+    set("attempt", fields.attempt.map(|attempt| json!(attempt)));
+    set(span, fields.delay.map(ms));
+    set("reason", fields.reason.map(|reason| json!(reason.as_str())));
+    set("error", fields.error.map(|error| json!(error)));
+    set("crashes", fields.crashes.map(|crashes| json!(crashes)));
+    set("to", fields.to.map(|to| json!(to)));
+    set("count", fields.count.map(|count| json!(count)));
+    set("cause", fields.cause.map(|cause| json!(cause)));
     object
 }
 

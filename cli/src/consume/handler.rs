@@ -5,15 +5,15 @@ use std::io;
 use tokio::sync::watch;
 
 use super::{
-    batch::Given,
+    batch::BatchInput,
     http::Endpoint,
-    process::Program,
-    run::{Run, Urgency},
+    process::HandlerProgram,
+    run::{RunEnd, Urgency},
 };
 
 /// What is given the messages.
 pub(super) enum Handler {
-    Command(Box<Program>),
+    Command(Box<HandlerProgram>),
     Http(Box<Endpoint>),
 }
 
@@ -24,9 +24,9 @@ impl Handler {
     /// When it began, and cannot be followed.
     pub(super) async fn run(
         &self,
-        given: Given,
+        given: BatchInput,
         urgency: watch::Receiver<Urgency>,
-    ) -> io::Result<Run> {
+    ) -> io::Result<RunEnd> {
         match self {
             Self::Command(program) => program.run(given, urgency).await,
             Self::Http(endpoint) => Ok(endpoint.run(&given, urgency).await),

@@ -9,9 +9,9 @@ const KEPT: usize = 8 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct LastLine {
     /// The last one that is whole.
-    whole: Line,
+    whole: LineBuffer,
     /// The one that is still written.
-    open: Line,
+    open: LineBuffer,
     /// Whether anything came, be it an empty line.
     is_begun: bool,
 }
@@ -47,7 +47,7 @@ impl LastLine {
 pub(super) struct FirstLines {
     whole: Vec<Vec<u8>>,
     most: usize,
-    open: Line,
+    open: LineBuffer,
 }
 
 impl FirstLines {
@@ -56,7 +56,7 @@ impl FirstLines {
         Self {
             whole: Vec::new(),
             most,
-            open: Line::default(),
+            open: LineBuffer::default(),
         }
     }
 
@@ -83,14 +83,14 @@ impl FirstLines {
 }
 
 #[derive(Debug, Default)]
-struct Line {
+struct LineBuffer {
     /// From the first byte on that is no white space.
     kept: Vec<u8>,
     /// Something is missing at the end, and not only white space.
     is_cut: bool,
 }
 
-impl Line {
+impl LineBuffer {
     fn push(&mut self, bytes: &[u8]) {
         let bytes = if self.kept.is_empty() {
             bytes.trim_ascii_start()

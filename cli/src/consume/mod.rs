@@ -36,32 +36,36 @@ use tokio::{
 
 pub(crate) use options::Options;
 use options::Settings;
-pub(crate) use orphan_reaper::{NAME as WARDEN, watch};
+pub(crate) use orphan_reaper::{NAME as ORPHAN_REAPER, watch};
 
 use self::{
-    batch::Given,
-    event_printer::Report,
+    batch::BatchInput,
+    event_printer::EventPrinter,
     handler::Handler,
     probes::Probes,
-    run::{Run, Urgency},
+    run::{RunEnd, Urgency},
 };
 use crate::{
-    doctor, error::Fault, exit::Exit, global::Global, management::Desk, nonblocking_output,
-    output::Output, signals::Signals,
+    doctor, error::CliError, exit::Exit, global::Global, management::ManagementClient,
+    nonblocking_output, output::Output, signals::Signals,
 };
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+pub(crate) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     let (settings, task) = options.settings()?;
     nonblocking_output::start(); // who reads what is printed must not hold up messages
     let consumer = options.consumer(&settings)?;
-    let queue_type = options.retrying.queue_type()?;
+    let queue_type = options.retry_args.queue_type()?;
     let is_said = options.dlx && options.management.is_said();
-    let desk = is_said
+    let management_client = is_said
         .then(|| options.management.open(global))
         .transpose()?;
     let mut signals = Signals::listen()?; // before anything is taken: from now on they drain
     let ends = process::hear_of_ends()
-        .map_err(|why| Fault::failed(format!("cannot hear of the end of commands: {why}")))?;
+        .map_err(|why| CliError::failed(format!("cannot hear of the end of commands: {why}")))?;
     zombie_reaper::start(ends);
     let probes = Probes::default();
     let _server = match options.listen {
@@ -81,7 +85,8 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let consumer = consumer.client(client.clone()).on_event(move |event| {
         let _ = events.send(event.clone()); // at the end nobody listens any more
     });
-    let mut policies = desk.map(|desk| PolicyWarnings::new(&options.queue, desk));
+    let mut policies = management_client
+        .map(|management_client| PolicyWarnings::new(&options.queue, management_client));
     if let Some(policies) = &mut policies {
         let looked = tokio::time::timeout(POLICY_TIMEOUT, policies.warn());
         tokio::select! {
@@ -92,11 +97,11 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         }
     }
     let subscription = tokio::select! {
-        subscription = consumer.subscribe() => subscription.map_err(Fault::in_flags)?,
+        subscription = consumer.subscribe() => subscription.map_err(CliError::in_flags)?,
         () = signals.next() => return Ok(Exit::Ok),
     };
     probes.consuming();
-    let report = Report::new(output, settings.limits.crashes);
+    let report = EventPrinter::new(output, settings.limits.crashes);
     let handler = task.handler(&options, &settings, global.json);
     report.consuming(&options.queue, &client.server().version, handler.target())?;
     if let Some(mut policies) = policies {
@@ -106,7 +111,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
             policies.warn().await;
         });
     }
-    let work = Work {
+    let work = ConsumeWork {
         subscription,
         handler: Arc::new(handler),
         room: options.concurrency.into(),
@@ -133,22 +138,22 @@ const QUEUE_IS_LISTED: Duration = Duration::from_secs(10);
 /// Says what policies do to the queues where messages wait and are parked, each once.
 struct PolicyWarnings {
     queue: String,
-    desk: Desk,
+    management_client: ManagementClient,
     said: HashSet<String>,
 }
 
 impl PolicyWarnings {
-    fn new(queue: &str, desk: Desk) -> Self {
+    fn new(queue: &str, management_client: ManagementClient) -> Self {
         Self {
             queue: queue.to_owned(),
-            desk,
+            management_client,
             said: HashSet::new(),
         }
     }
 
     async fn warn(&mut self) {
         let said = &mut self.said;
-        doctor::warn_of_harm(&self.queue, &self.desk, |finding| {
+        doctor::warn_of_harm(&self.queue, &self.management_client, |finding| {
             said.insert(finding.sentence.clone())
         })
         .await;
@@ -160,7 +165,7 @@ struct Attempts {
     of: Vec<Attempt>,
     took: Duration,
     /// An error when it began and could not be followed.
-    run: io::Result<Run>,
+    run: io::Result<RunEnd>,
 }
 
 /// An attempt.
@@ -170,7 +175,7 @@ struct Attempt {
     number: u32,
 }
 
-struct Work<'a> {
+struct ConsumeWork<'a> {
     subscription: Subscription,
     handler: Arc<Handler>,
     /// How many runs there may be at a time.
@@ -188,19 +193,19 @@ struct Work<'a> {
     /// Messages that are not settled: the end of the connection returns them to the queue.
     put_back: u64,
     /// Why it cannot go on.
-    broken: Option<Fault>,
+    broken: Option<CliError>,
     happened: mpsc::UnboundedReceiver<Event>,
-    report: Report<'a>,
+    report: EventPrinter<'a>,
     probes: Probes,
 }
 
-impl Work<'_> {
+impl ConsumeWork<'_> {
     async fn until_done(
         mut self,
         signals: &mut Signals,
         settings: &Settings,
         client: &Client,
-    ) -> Result<Exit, Fault> {
+    ) -> Result<Exit, CliError> {
         let mut ended = false;
         let mut idle_since = Instant::now();
         // Whether an incomplete batch has had its time since then.
@@ -260,7 +265,7 @@ impl Work<'_> {
                 more = self.subscription.ready(), if takes => ended = !more,
                 closed = self.subscription.wait_closed(), if !ended && !self.is_draining => {
                     ended = true;
-                    self.note(closed.map_err(Fault::from));
+                    self.note(closed.map_err(CliError::from));
                 }
                 // Nobody tells that the client has ended while the last of a count run.
                 () = sleep(LOOK), if self.is_draining && self.drain_until.is_none() => {}
@@ -290,8 +295,8 @@ impl Work<'_> {
         }
         let end = client.end(); // by itself
         client.close().await;
-        if let Some(fault) = self.broken.or(end.map(Fault::from)) {
-            return Err(fault);
+        if let Some(cli_error) = self.broken.or(end.map(CliError::from)) {
+            return Err(cli_error);
         }
         self.report.done()?;
         Ok(if interrupted {
@@ -326,11 +331,11 @@ impl Work<'_> {
                 .map(|left| left.saturating_sub(taken.len() as u64));
             has_started = true;
             if self.batch.is_some() {
-                self.run(taken, Given::Batch);
+                self.run(taken, BatchInput::Batch);
             } else {
                 for delivery in taken {
                     self.run(vec![delivery], |mut messages| {
-                        Given::Message(messages.remove(0))
+                        BatchInput::Message(messages.remove(0))
                     });
                 }
             }
@@ -338,7 +343,7 @@ impl Work<'_> {
         has_started
     }
 
-    fn run(&mut self, taken: Vec<Delivery>, given: impl FnOnce(Vec<Message>) -> Given) {
+    fn run(&mut self, taken: Vec<Delivery>, given: impl FnOnce(Vec<Message>) -> BatchInput) {
         let (mut of, mut messages) = (Vec::new(), Vec::new());
         for Delivery { token, message, .. } in taken {
             of.push(Attempt {
@@ -389,14 +394,14 @@ impl Work<'_> {
                 self.put_back += self.batch.unwrap_or(1) as u64;
                 self.broken.get_or_insert_with(|| {
                     let noun = self.handler.noun().0;
-                    Fault::failed(format!("cannot follow a {noun}: {why}"))
+                    CliError::failed(format!("cannot follow a {noun}: {why}"))
                 });
                 return;
             }
         };
         let count = ended.of.len() as u64;
         match ended.run {
-            Ok(Run::Ended(verdicts)) => {
+            Ok(RunEnd::Ended(verdicts)) => {
                 let (mut settled, mut handled) = (Vec::new(), Vec::new());
                 for (attempt, verdict) in ended.of.into_iter().zip(verdicts) {
                     if self.drain_until.is_some() && verdict.is_by_a_signal_to_all {
@@ -422,8 +427,8 @@ impl Work<'_> {
                     self.note(told);
                 }
             }
-            Ok(Run::Stopped) => self.put_back += count,
-            Ok(Run::Unstarted(why)) => {
+            Ok(RunEnd::Stopped) => self.put_back += count,
+            Ok(RunEnd::Unstarted(why)) => {
                 // Nobody is to blame: a handler that is missing for a while must not park the queue.
                 self.subscription
                     .give_back(ended.of.into_iter().map(|attempt| attempt.token));
@@ -440,10 +445,10 @@ impl Work<'_> {
 
     fn cannot(&mut self, what: &str, why: &io::Error) {
         let name = self.handler.name();
-        let fault = Fault::failed(format!(
+        let cli_error = CliError::failed(format!(
             "cannot {what} `{name}`: {why}; the message goes back to its queue"
         ));
-        self.broken.get_or_insert(fault);
+        self.broken.get_or_insert(cli_error);
     }
 
     fn tell(&mut self, event: &Event) {
@@ -452,9 +457,9 @@ impl Work<'_> {
     }
 
     /// When nobody reads what is printed, it is time to drain and end.
-    fn note(&mut self, told: Result<(), Fault>) {
-        if let Err(fault) = told {
-            self.broken.get_or_insert(fault);
+    fn note(&mut self, told: Result<(), CliError>) {
+        if let Err(cli_error) = told {
+            self.broken.get_or_insert(cli_error);
         }
     }
 
@@ -497,7 +502,7 @@ const WRITTEN: Duration = Duration::from_secs(5);
 /// Waits until whoever read our standard output is gone.
 async fn nobody_reads() {
     match nonblocking_output::out() {
-        Some(outlet) => outlet.broken().await,
+        Some(nonblocking) => nonblocking.broken().await,
         None => std::future::pending().await,
     }
 }

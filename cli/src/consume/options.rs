@@ -9,14 +9,14 @@ use super::{
     handler::Handler,
     help_text,
     http::{Endpoint, HttpOptions},
-    orphan_reaper::Warden,
-    process::{Program, Shortage},
-    process_group::Groups,
+    orphan_reaper::OrphanReaper,
+    process::{HandlerProgram, StartShortage},
+    process_group::ProcessGroups,
 };
 use crate::{
-    error::Fault,
+    error::CliError,
     management::Management,
-    retry_args::{Retrying, not_reserved},
+    retry_args::{RetryArgs, not_reserved},
 };
 
 /// Run a command or an HTTP request for every message of a queue, and retry the messages it fails on
@@ -42,7 +42,7 @@ pub(crate) struct Options {
     pub(super) dlx: bool,
 
     #[command(flatten)]
-    pub(super) retrying: Retrying,
+    pub(super) retry_args: RetryArgs,
 
     /// How many commands or requests run at a time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..), help_heading = "Running")]
@@ -198,7 +198,7 @@ impl Task {
             Self::Http(endpoint) => return Handler::Http(endpoint),
             Self::Command(path) => path,
         };
-        Handler::Command(Box::new(Program {
+        Handler::Command(Box::new(HandlerProgram {
             path,
             name: options.command[0].clone(),
             arguments: options.command[1..].to_vec(),
@@ -206,9 +206,9 @@ impl Task {
             grace: settings.grace,
             longest: settings.max_retry_after,
             keep_stdout,
-            warden: Warden::start(settings.grace),
-            groups: Groups::default(),
-            shortage: Shortage::default(),
+            orphan_reaper: OrphanReaper::start(settings.grace),
+            groups: ProcessGroups::default(),
+            shortage: StartShortage::default(),
         }))
     }
 }
@@ -227,7 +227,7 @@ impl Settings {
 impl Options {
     /// An option that was given and means nothing where failures are rejected.
     fn needs_dlx(&self) -> Option<&'static str> {
-        self.retrying.any().or_else(|| {
+        self.retry_args.any().or_else(|| {
             [
                 ("--no-park", self.no_park),
                 ("--max-crashes", self.max_crashes.is_some()),
@@ -240,11 +240,11 @@ impl Options {
     }
 
     /// The consumer, without a client. Its policy, rules and strategy are read here.
-    pub(super) fn consumer(&self, settings: &Settings) -> Result<Consumer, Fault> {
-        let rules = self.retrying.rules()?;
+    pub(super) fn consumer(&self, settings: &Settings) -> Result<Consumer, CliError> {
+        let rules = self.retry_args.rules()?;
         let mut consumer = Consumer::new(&self.queue)
             .dlx(self.dlx)
-            .strategy(self.retrying.strategy()?)
+            .strategy(self.retry_args.strategy()?)
             .prefetch(settings.prefetch)
             .concurrency(self.concurrency.into())
             .drain_timeout(settings.longest_end())
@@ -255,7 +255,7 @@ impl Options {
         if self.dlx {
             consumer = consumer.retry(rules.otherwise).rules(rules.rules);
         }
-        if let Some(work_queue) = self.retrying.work_queue()? {
+        if let Some(work_queue) = self.retry_args.work_queue()? {
             consumer = consumer.work_queue(work_queue);
         }
         if let Some(priority) = self.priority {
@@ -274,10 +274,10 @@ impl Options {
     }
 
     /// Reads and checks everything else.
-    pub(super) fn settings(&self) -> Result<(Settings, Task), Fault> {
+    pub(super) fn settings(&self) -> Result<(Settings, Task), CliError> {
         not_reserved(&self.queue, self.reserved_name)?;
         if let Some(option) = self.needs_dlx().filter(|_| !self.dlx) {
-            return Err(Fault::usage(format!(
+            return Err(CliError::usage(format!(
                 "{option} needs --dlx; without it a failure is rejected, and the message dropped if its queue has no dead-letter route"
             )));
         }
@@ -317,43 +317,43 @@ impl Options {
         Ok((settings, task))
     }
 
-    fn task(&self, settings: &Settings) -> Result<Task, Fault> {
+    fn task(&self, settings: &Settings) -> Result<Task, CliError> {
         let endpoint = self
             .http
             .endpoint(settings.timeout, settings.max_retry_after)?;
         match (endpoint, self.command.first()) {
-            (Some(_), Some(_)) => Err(Fault::usage(
+            (Some(_), Some(_)) => Err(CliError::usage(
                 "--http and a command after `--` cannot be combined: a message goes to one of them",
             )),
-            (Some(_), None) if self.grace.is_some() => Err(Fault::usage(
+            (Some(_), None) if self.grace.is_some() => Err(CliError::usage(
                 "--grace is for commands; a request ends at once when its --timeout or --drain is over",
             )),
             (Some(endpoint), None) => Ok(Task::Http(Box::new(endpoint))),
             (None, Some(command)) => Ok(Task::Command(program(command)?)),
-            (None, None) => Err(Fault::usage(
+            (None, None) => Err(CliError::usage(
                 "no COMMAND: give one after `--`, or an endpoint with --http",
             )),
         }
     }
 }
 
-fn duration(option: &str, text: &str) -> Result<Duration, Fault> {
-    parse_duration(text).map_err(|why| Fault::usage(format!("{option}: {why}")))
+fn duration(option: &str, text: &str) -> Result<Duration, CliError> {
+    parse_duration(text).map_err(|why| CliError::usage(format!("{option}: {why}")))
 }
 
-fn positive(option: &str, text: Option<&str>) -> Result<Option<Duration>, Fault> {
+fn positive(option: &str, text: Option<&str>) -> Result<Option<Duration>, CliError> {
     let Some(text) = text else { return Ok(None) };
     match duration(option, text)? {
-        Duration::ZERO => Err(Fault::usage(format!("{option} must be longer than 0"))),
+        Duration::ZERO => Err(CliError::usage(format!("{option} must be longer than 0"))),
         duration => Ok(Some(duration)),
     }
 }
 
 /// `share=0.5, window=20, for=30s`; what is left out is as in the crate's default.
-fn pause(text: &str) -> Result<Pause, Fault> {
+fn pause(text: &str) -> Result<Pause, CliError> {
     let mut pause = Pause::default();
     let bad = |why: String| {
-        Fault::usage(format!(
+        CliError::usage(format!(
             "--pause: {why}; write it like `share=0.5, window=20, for=30s`"
         ))
     };
@@ -391,11 +391,11 @@ fn pause(text: &str) -> Result<Pause, Fault> {
 
 /// Finds the program now: one that cannot be started is a mistake in the command line, not a failed attempt of every
 /// message in the queue.
-fn program(name: &OsString) -> Result<PathBuf, Fault> {
+fn program(name: &OsString) -> Result<PathBuf, CliError> {
     which::which(name).map_err(|why| {
         let path = PathBuf::from(name);
         let shown = path.display();
-        Fault::usage(if path.components().count() < 2 {
+        CliError::usage(if path.components().count() < 2 {
             format!("cannot run `{shown}`: there is no such program in PATH")
         } else if path.is_dir() {
             format!("cannot run `{shown}`: it is a directory")

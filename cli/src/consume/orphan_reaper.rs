@@ -21,16 +21,16 @@ use tokio::{
 };
 
 use super::zombie_reaper;
-use crate::{error::Fault, exit::Exit};
+use crate::{error::CliError, exit::Exit};
 
 /// The subcommand as which the second process runs.
-pub(crate) const NAME: &str = "__warden";
+pub(crate) const NAME: &str = "__orphan-reaper";
 
 /// The line to the second process. It ends when the last clone is gone.
 #[derive(Clone, Debug)]
-pub(super) struct Warden(Option<Arc<Line>>);
+pub(super) struct OrphanReaper(Option<Arc<ReaperPipe>>);
 
-impl Warden {
+impl OrphanReaper {
     /// Starts the second process. Without it everything works; only after a SIGKILL commands would go on.
     pub(super) fn start(grace: Duration) -> Self {
         let started = std::env::current_exe().and_then(|own| {
@@ -53,7 +53,7 @@ impl Warden {
                 let _ = child.wait();
                 drop(awaited);
             });
-            Ok(Line::to(Sender::from_owned_fd(OwnedFd::from(line))?))
+            Ok(ReaperPipe::to(Sender::from_owned_fd(OwnedFd::from(line))?))
         });
         match started {
             Ok(line) => Self(Some(line)),
@@ -83,46 +83,46 @@ impl Warden {
 
 /// A pipe to a process that may be slow to read, or stopped: nobody waits for it.
 #[derive(Debug)]
-struct Line {
+struct ReaperPipe {
     to: Sender,
-    unsaid: Mutex<Unsaid>,
+    pending: Mutex<PendingNotices>,
 }
 
 /// What does not fit into the pipe now. As much as there are groups: what began and ended unsaid is forgotten.
 #[derive(Debug, Default)]
-struct Unsaid {
+struct PendingNotices {
     news: VecDeque<(char, Pid)>,
     /// Whether a task waits to say it.
     is_waiting: bool,
     is_broken: bool,
 }
 
-impl Line {
+impl ReaperPipe {
     fn to(to: Sender) -> Arc<Self> {
-        let unsaid = Mutex::default();
-        Arc::new(Self { to, unsaid })
+        let pending = Mutex::default();
+        Arc::new(Self { to, pending })
     }
 
     fn say(self: &Arc<Self>, sign: char, group: Pid) {
-        let mut unsaid = self.unsaid();
+        let mut pending = self.pending();
         if sign == '-'
-            && let Some(at) = unsaid.news.iter().position(|news| *news == ('+', group))
+            && let Some(at) = pending.news.iter().position(|news| *news == ('+', group))
         {
-            unsaid.news.remove(at);
+            pending.news.remove(at);
             return;
         }
-        unsaid.news.push_back((sign, group));
+        pending.news.push_back((sign, group));
         // Past tokio, which may not know yet that there is room: it is said when this returns, if it can be.
-        unsaid.flush(|line| Ok(rustix::io::write(&self.to, line)?));
-        if !unsaid.news.is_empty() && !unsaid.is_waiting {
-            unsaid.is_waiting = true;
+        pending.flush(|line| Ok(rustix::io::write(&self.to, line)?));
+        if !pending.news.is_empty() && !pending.is_waiting {
+            pending.is_waiting = true;
             let line = Arc::clone(self);
             tokio::spawn(async move {
                 while line.to.writable().await.is_ok() {
-                    let mut unsaid = line.unsaid();
-                    unsaid.flush(|bytes| line.to.try_write(bytes));
-                    if unsaid.news.is_empty() {
-                        unsaid.is_waiting = false;
+                    let mut pending = line.pending();
+                    pending.flush(|bytes| line.to.try_write(bytes));
+                    if pending.news.is_empty() {
+                        pending.is_waiting = false;
                         break;
                     }
                 }
@@ -130,14 +130,14 @@ impl Line {
         }
     }
 
-    fn unsaid(&self) -> std::sync::MutexGuard<'_, Unsaid> {
-        self.unsaid
+    fn pending(&self) -> std::sync::MutexGuard<'_, PendingNotices> {
+        self.pending
             .lock()
             .unwrap_or_else(|poison| poison.into_inner())
     }
 }
 
-impl Unsaid {
+impl PendingNotices {
     /// Says as much as there is room for. A line is short enough that it is written whole or not at all.
     fn flush(&mut self, mut write: impl FnMut(&[u8]) -> io::Result<usize>) {
         while let Some((sign, group)) = self.news.front() {
@@ -158,7 +158,7 @@ impl Unsaid {
 }
 
 /// The second process: remembers which groups run, and ends them when the pipe closes.
-pub(crate) async fn watch(grace: Duration) -> Result<Exit, Fault> {
+pub(crate) async fn watch(grace: Duration) -> Result<Exit, CliError> {
     // A service manager signals all processes of a service; this one ends when the pipe does, and not before.
     let ignored = [
         SignalKind::terminate(),
@@ -222,7 +222,7 @@ mod tests {
     #[tokio::test]
     async fn what_finds_no_room_is_said_later_and_in_order() {
         let (to, mut from) = pipe().unwrap();
-        let line = Line::to(to);
+        let line = ReaperPipe::to(to);
         line.say('+', group(1));
         said(&mut from, "+1\n").await;
         let mut filling = String::new();
@@ -232,11 +232,11 @@ mod tests {
         for (sign, id) in [('+', 2), ('+', 3), ('-', 2), ('-', 1), ('+', 4), ('+', 2)] {
             line.say(sign, group(id));
         }
-        let warden = Warden(Some(line));
+        let orphan_reaper = OrphanReaper(Some(line));
         said(&mut from, &format!("{filling}+3\n-1\n+4\n+2\n")).await;
-        warden.ended(group(3));
+        orphan_reaper.ended(group(3));
         said(&mut from, "-3\n").await;
-        drop(warden);
+        drop(orphan_reaper);
         assert_eq!(from.read(&mut [0]).await.unwrap(), 0, "the line ends");
     }
 
@@ -244,10 +244,10 @@ mod tests {
     async fn a_line_that_is_cut_stops_nobody() {
         let (to, from) = pipe().unwrap();
         drop(from);
-        let line = Line::to(to);
+        let line = ReaperPipe::to(to);
         for id in 1..10_000 {
             line.say('+', group(id));
         }
-        assert!(line.unsaid().news.is_empty());
+        assert!(line.pending().news.is_empty());
     }
 }

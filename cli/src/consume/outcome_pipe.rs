@@ -22,20 +22,20 @@ const NUMBER: i32 = 3;
 pub(super) const NAME: &str = "RETRYRMQ_OUTCOME_FD";
 
 /// Our end of the pipe.
-pub(super) struct Channel {
+pub(super) struct OutcomePipe {
     from: Receiver,
-    said: Mutex<Said>,
+    said: Mutex<PipeContent>,
 }
 
 /// What is kept of what was said.
-enum Said {
+enum PipeContent {
     /// One word for one message.
     Last(LastLine),
     /// One for each.
     Each(FirstLines),
 }
 
-impl Said {
+impl PipeContent {
     fn push(&mut self, bytes: &[u8]) {
         match self {
             Self::Last(line) => line.push(bytes),
@@ -44,7 +44,7 @@ impl Said {
     }
 }
 
-impl Channel {
+impl OutcomePipe {
     /// A pipe whose other end `command` has to itself; no other command inherits it. With `answers` so many lines are kept, and one more to
     /// know that there were too many; otherwise the last one.
     pub(super) fn to(command: &mut Command, answers: Option<usize>) -> io::Result<Self> {
@@ -58,8 +58,8 @@ impl Channel {
             .map_err(io::Error::other)?
             .env(NAME, NUMBER.to_string());
         let said = match answers {
-            None => Said::Last(LastLine::default()),
-            Some(count) => Said::Each(FirstLines::new(count + 1)),
+            None => PipeContent::Last(LastLine::default()),
+            Some(count) => PipeContent::Each(FirstLines::new(count + 1)),
         };
         let said = Mutex::new(said);
         Ok(Self { from, said })
@@ -92,12 +92,14 @@ impl Channel {
             left = left.saturating_sub(read as u64);
         }
         match &*self.kept() {
-            Said::Last(line) => Vec::from_iter(Some(line.bytes()).filter(|line| !line.is_empty())),
-            Said::Each(lines) => lines.all(),
+            PipeContent::Last(line) => {
+                Vec::from_iter(Some(line.bytes()).filter(|line| !line.is_empty()))
+            }
+            PipeContent::Each(lines) => lines.all(),
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Said> {
+    fn kept(&self) -> MutexGuard<'_, PipeContent> {
         self.said
             .lock()
             .unwrap_or_else(|poison| poison.into_inner())

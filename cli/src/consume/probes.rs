@@ -9,11 +9,11 @@ use retryrmq::Client;
 use retryrmq_operator::http_server;
 use tokio::{net::TcpListener, task::JoinHandle};
 
-use crate::error::Fault;
+use crate::error::CliError;
 
 /// How far the consumer is.
 #[derive(Clone, Copy, Default)]
-enum Stage {
+enum ConsumerStage {
     #[default]
     Starting,
     Consuming,
@@ -24,7 +24,7 @@ enum Stage {
 struct State {
     /// Once the broker was reached.
     client: Option<Client>,
-    stage: Stage,
+    stage: ConsumerStage,
 }
 
 /// What the probes are told. Clones share it.
@@ -41,11 +41,11 @@ impl Probes {
     }
 
     pub(super) fn consuming(&self) {
-        self.state().stage = Stage::Consuming;
+        self.state().stage = ConsumerStage::Consuming;
     }
 
     pub(super) fn draining(&self) {
-        self.state().stage = Stage::Draining;
+        self.state().stage = ConsumerStage::Draining;
     }
 
     /// Whether messages are taken and settled now.
@@ -58,9 +58,9 @@ impl Probes {
             return Err("the broker has not been reached yet".to_owned());
         };
         match state.stage {
-            Stage::Starting => Err("the queue is not consumed yet".to_owned()),
-            Stage::Draining => Err("the consumer is ending".to_owned()),
-            Stage::Consuming => client.health().map_err(|why| why.to_string()),
+            ConsumerStage::Starting => Err("the queue is not consumed yet".to_owned()),
+            ConsumerStage::Draining => Err("the consumer is ending".to_owned()),
+            ConsumerStage::Consuming => client.health().map_err(|why| why.to_string()),
         }
     }
 
@@ -83,9 +83,9 @@ impl Drop for Server {
 ///
 /// # Errors
 /// If nobody can listen there.
-pub(super) async fn serve(address: SocketAddr, probes: Probes) -> Result<Server, Fault> {
+pub(super) async fn serve(address: SocketAddr, probes: Probes) -> Result<Server, CliError> {
     let listener = TcpListener::bind(address).await.map_err(|why| {
-        Fault::failed(format!(
+        CliError::failed(format!(
             "cannot listen at {address}: {why}; name another address with --listen"
         ))
     })?;

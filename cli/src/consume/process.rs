@@ -21,20 +21,20 @@ use tokio::{
 };
 
 use super::{
-    batch::{self, Given},
+    batch::{self, BatchInput},
     environment::{self, Environment},
-    exit_outcome::{self, Ending, Words},
-    orphan_reaper::Warden,
-    outcome_pipe::Channel,
-    process_group::{Group, Groups},
-    run::{Run, Urgency, Verdict},
-    stderr_tail::Passing,
-    zombie_reaper::{self, Awaited},
+    exit_outcome::{self, CommandEnd, OutcomeWords},
+    orphan_reaper::OrphanReaper,
+    outcome_pipe::OutcomePipe,
+    process_group::{ProcessGroup, ProcessGroups},
+    run::{RunEnd, RunVerdict, Urgency},
+    stderr_tail::StderrForward,
+    zombie_reaper::{self, AwaitedChild},
 };
 
 /// How long to try again when the machine has no process, memory or file to spare, although no command of ours runs
 /// that will give some back.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIME_LIMIT: Duration = Duration::from_secs(10);
 /// Between two such tries.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Between two remarks on that.
@@ -47,7 +47,7 @@ const FEEDS: Duration = Duration::from_secs(1);
 
 /// What to run, and for how long at most.
 #[derive(Clone, Debug)]
-pub(super) struct Program {
+pub(super) struct HandlerProgram {
     pub(super) path: std::path::PathBuf,
     pub(super) name: std::ffi::OsString,
     pub(super) arguments: Vec<std::ffi::OsString>,
@@ -57,16 +57,16 @@ pub(super) struct Program {
     pub(super) longest: Duration,
     /// Whether our standard output is for JSON alone.
     pub(super) keep_stdout: bool,
-    pub(super) warden: Warden,
-    pub(super) groups: Groups,
-    pub(super) shortage: Shortage,
+    pub(super) orphan_reaper: OrphanReaper,
+    pub(super) groups: ProcessGroups,
+    pub(super) shortage: StartShortage,
 }
 
 /// When it was last said that commands wait to be started.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Shortage(Arc<Mutex<Option<Instant>>>);
+pub(super) struct StartShortage(Arc<Mutex<Option<Instant>>>);
 
-impl Shortage {
+impl StartShortage {
     fn tell(&self, error: &io::Error) {
         let mut told = self.0.lock().unwrap_or_else(|poison| poison.into_inner());
         if told.is_none_or(|told| told.elapsed() >= SILENCE) {
@@ -78,35 +78,35 @@ impl Shortage {
     }
 }
 
-impl Program {
+impl HandlerProgram {
     /// Runs the command for a message or a batch.
     ///
     /// # Errors
     /// When it began, and cannot be followed.
     pub(super) async fn run(
         &self,
-        given: Given,
+        given: BatchInput,
         mut urgency: watch::Receiver<Urgency>,
-    ) -> io::Result<Run> {
+    ) -> io::Result<RunEnd> {
         let (_awaited, mut child, channel) = match self.spawn(&given, &mut urgency).await {
             Ok(Some(started)) => started,
-            Ok(None) => return Ok(Run::Unstarted(None)),
-            Err(why) => return Ok(Run::Unstarted(Some(why))),
+            Ok(None) => return Ok(RunEnd::Unstarted(None)),
+            Err(why) => return Ok(RunEnd::Unstarted(Some(why))),
         };
-        let mut group = Group::of(&child, &self.groups, &self.warden);
-        let passing = Passing::of(child.stderr.take().ok_or_else(no_pipe)?);
+        let mut group = ProcessGroup::of(&child, &self.groups, &self.orphan_reaper);
+        let passing = StderrForward::of(child.stderr.take().ok_or_else(no_pipe)?);
         let mut input = child.stdin.take().ok_or_else(no_pipe)?;
         let count = given.messages().len();
-        let is_batch = matches!(given, Given::Batch(_));
+        let is_batch = matches!(given, BatchInput::Batch(_));
         let whole = Arc::new(AtomicUsize::new(0));
         let fed = Arc::clone(&whole);
         let mut feeding = tokio::spawn(async move {
             // A command need not read the body of its message: a closed pipe is no failure.
             match &given {
-                Given::Message(message) => {
+                BatchInput::Message(message) => {
                     let _ = input.write_all(message.body()).await;
                 }
-                Given::Batch(messages) => {
+                BatchInput::Batch(messages) => {
                     for message in messages {
                         if input.write_all(&batch::line(message)).await.is_err() {
                             break;
@@ -123,14 +123,14 @@ impl Program {
         };
         let Some(ending) = ending? else {
             feeding.abort();
-            return Ok(Run::Stopped);
+            return Ok(RunEnd::Stopped);
         };
-        if !matches!(ending, Ending::Timeout(_)) {
+        if !matches!(ending, CommandEnd::Timeout(_)) {
             group.let_go(); // what it left behind on purpose may go on
         }
         // Before anything else is waited for: its number may soon be another's.
         drop(group);
-        if is_batch && ending == Ending::Exit(0) {
+        if is_batch && ending == CommandEnd::Exit(0) {
             // It ends at once: it has written all, or nobody can read any more, unless the command has left somebody behind who could.
             let _ = timeout(FEEDS, &mut feeding).await;
         }
@@ -140,21 +140,21 @@ impl Program {
             let _ = timeout(LATER, asked).await;
         }
         let said = channel.said();
-        let has_failed = ending != Ending::Exit(0) || !said.is_empty();
+        let has_failed = ending != CommandEnd::Exit(0) || !said.is_empty();
         let tail = passing.settle(has_failed).await;
-        let words = Words {
+        let words = OutcomeWords {
             tail: &tail,
             said: b"",
             longest: self.longest,
         };
         if is_batch {
             let whole = whole.load(Ordering::Relaxed);
-            let fed = batch::Fed { count, whole };
-            return Ok(Run::Ended(batch::verdicts(ending, words, &said, fed)));
+            let fed = batch::FedMessages { count, whole };
+            return Ok(RunEnd::Ended(batch::verdicts(ending, words, &said, fed)));
         }
         let said = said.first().map_or(&b""[..], Vec::as_slice);
-        let (outcome, remark) = exit_outcome::outcome(ending, Words { said, ..words });
-        Ok(Run::Ended(vec![Verdict {
+        let (outcome, remark) = exit_outcome::outcome(ending, OutcomeWords { said, ..words });
+        Ok(RunEnd::Ended(vec![RunVerdict {
             outcome,
             remark,
             is_by_a_signal_to_all: ending.is_by_a_signal_to_all(),
@@ -165,9 +165,9 @@ impl Program {
     async fn follow(
         &self,
         child: &mut Child,
-        group: &mut Group,
+        group: &mut ProcessGroup,
         urgency: &mut watch::Receiver<Urgency>,
-    ) -> io::Result<Option<Ending>> {
+    ) -> io::Result<Option<CommandEnd>> {
         let too_late = async {
             match self.timeout {
                 Some(limit) => {
@@ -179,7 +179,7 @@ impl Program {
         };
         let ending = tokio::select! {
             status = child.wait() => return Ok(Some(ending(status?))),
-            limit = too_late => Some(Ending::Timeout(limit)),
+            limit = too_late => Some(CommandEnd::Timeout(limit)),
             // The sender lives as long as the consumer.
             _ = urgency.wait_for(|urgency| *urgency >= Urgency::Soon) => None,
         };
@@ -191,17 +191,17 @@ impl Program {
     /// Starts the command; nothing when it was not to begin any more.
     async fn spawn(
         &self,
-        given: &Given,
+        given: &BatchInput,
         urgency: &mut watch::Receiver<Urgency>,
-    ) -> io::Result<Option<(Awaited, Child, Channel)>> {
+    ) -> io::Result<Option<(AwaitedChild, Child, OutcomePipe)>> {
         let mut alone = Instant::now();
         let mut environment = match given {
-            Given::Message(message) => environment::of(message),
-            Given::Batch(messages) => environment::of_batch(messages),
+            BatchInput::Message(message) => environment::of(message),
+            BatchInput::Batch(messages) => environment::of_batch(messages),
         };
         let answers = match given {
-            Given::Message(_) => None,
-            Given::Batch(messages) => Some(messages.len()),
+            BatchInput::Message(_) => None,
+            BatchInput::Batch(messages) => Some(messages.len()),
         };
         loop {
             let error = match self.start(&environment, answers) {
@@ -209,7 +209,7 @@ impl Program {
                 Err(error) => error,
             };
             let is_too_long = error.kind() == io::ErrorKind::ArgumentListTooLong;
-            if let Given::Message(message) = given
+            if let BatchInput::Message(message) = given
                 && is_too_long
                 && environment["RETRYRMQ_HEADERS"] != "{}"
             {
@@ -220,7 +220,7 @@ impl Program {
             if !self.groups.are_none() {
                 alone = Instant::now();
             }
-            if !is_shortage(&error) || alone.elapsed() >= PATIENCE {
+            if !is_shortage(&error) || alone.elapsed() >= TIME_LIMIT {
                 return Err(error);
             }
             self.shortage.tell(&error);
@@ -236,9 +236,9 @@ impl Program {
         &self,
         environment: &Environment,
         answers: Option<usize>,
-    ) -> io::Result<(Awaited, Child, Channel)> {
+    ) -> io::Result<(AwaitedChild, Child, OutcomePipe)> {
         let mut command = self.command(environment);
-        let channel = Channel::to(&mut command, answers)?;
+        let channel = OutcomePipe::to(&mut command, answers)?;
         let (awaited, child) = zombie_reaper::spawn(|| command.spawn(), Child::id)?;
         Ok((awaited, child, channel))
     }
@@ -292,10 +292,10 @@ fn no_pipe() -> io::Error {
     io::Error::other("a pipe to the command is missing")
 }
 
-fn ending(status: ExitStatus) -> Ending {
+fn ending(status: ExitStatus) -> CommandEnd {
     match (status.code(), status.signal()) {
-        (Some(code), _) => Ending::Exit(code),
-        (None, signal) => Ending::Signal(signal.unwrap_or_default()),
+        (Some(code), _) => CommandEnd::Exit(code),
+        (None, signal) => CommandEnd::Signal(signal.unwrap_or_default()),
     }
 }
 

@@ -13,43 +13,43 @@ use rustix::process::{
 };
 use tokio::{process::Child, time::sleep};
 
-use super::orphan_reaper::Warden;
+use super::orphan_reaper::OrphanReaper;
 
 /// Between two looks whether a group is empty.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// How many groups there are.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Groups(Arc<AtomicUsize>);
+pub(super) struct ProcessGroups(Arc<AtomicUsize>);
 
-impl Groups {
+impl ProcessGroups {
     pub(super) fn are_none(&self) -> bool {
         self.0.load(Ordering::SeqCst) == 0
     }
 }
 
 /// A process group. Unless it was let go, all of it is killed when this is dropped.
-pub(super) struct Group {
+pub(super) struct ProcessGroup {
     id: Option<Pid>,
-    all: Groups,
-    warden: Warden,
+    all: ProcessGroups,
+    orphan_reaper: OrphanReaper,
     /// Whether nothing is killed at the end: it was let go, or has ended.
     is_over: bool,
 }
 
-impl Group {
-    pub(super) fn of(child: &Child, all: &Groups, warden: &Warden) -> Self {
+impl ProcessGroup {
+    pub(super) fn of(child: &Child, all: &ProcessGroups, orphan_reaper: &OrphanReaper) -> Self {
         let id = child
             .id()
             .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         if let Some(id) = id {
-            warden.began(id);
+            orphan_reaper.began(id);
         }
         all.0.fetch_add(1, Ordering::SeqCst);
         Self {
             id,
             all: all.clone(),
-            warden: warden.clone(),
+            orphan_reaper: orphan_reaper.clone(),
             is_over: false,
         }
     }
@@ -99,13 +99,13 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         if !self.is_over {
             self.signal(Signal::KILL);
         }
         if let Some(group) = self.id {
-            self.warden.ended(group);
+            self.orphan_reaper.ended(group);
         }
         self.all.0.fetch_sub(1, Ordering::SeqCst);
     }

@@ -6,13 +6,13 @@ use retryrmq::{Failure, Outcome, format_duration, parse_duration};
 
 /// What a handler asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum RequestedOutcome {
     RetryAfter(Duration),
     Defer(Duration),
     Park(String),
 }
 
-impl Wish {
+impl RequestedOutcome {
     /// Reads `retry-after: 30s`, `defer: 5s` or `park: why`; nothing when the line begins with none of these words.
     pub(super) fn read(line: &str) -> Option<Result<Self, retryrmq::Error>> {
         let (word, rest) = line.split_once(':')?;
@@ -31,7 +31,7 @@ impl Wish {
     /// When nobody understands it: whoever wrote it did not mean that all is well.
     pub(super) fn expect(line: &str) -> Result<Self, String> {
         match Self::read(line) {
-            Some(wish) => wish.map_err(|why| why.to_string()),
+            Some(requested) => requested.map_err(|why| why.to_string()),
             None => {
                 let start: String = line.chars().take(80).collect();
                 Err(format!(
@@ -42,11 +42,16 @@ impl Wish {
     }
 }
 
-/// `wish` with a delay of at most `longest`, and a remark if it wanted more.
-pub(super) fn bounded(wish: Option<Wish>, longest: Duration) -> (Option<Wish>, Option<String>) {
-    let (make, delay): (fn(Duration) -> Wish, _) = match wish {
-        Some(Wish::RetryAfter(delay)) if delay > longest => (Wish::RetryAfter, delay),
-        Some(Wish::Defer(delay)) if delay > longest => (Wish::Defer, delay),
+/// `requested` with a delay of at most `longest`, and a remark if it wanted more.
+pub(super) fn bounded(
+    requested: Option<RequestedOutcome>,
+    longest: Duration,
+) -> (Option<RequestedOutcome>, Option<String>) {
+    let (make, delay): (fn(Duration) -> RequestedOutcome, _) = match requested {
+        Some(RequestedOutcome::RetryAfter(delay)) if delay > longest => {
+            (RequestedOutcome::RetryAfter, delay)
+        }
+        Some(RequestedOutcome::Defer(delay)) if delay > longest => (RequestedOutcome::Defer, delay),
         other => return (other, None),
     };
     let remark = format!(
@@ -62,15 +67,15 @@ pub(super) fn bounded(wish: Option<Wish>, longest: Duration) -> (Option<Wish>, O
 ///
 /// `is_hopeless`: parked, unless the handler puts it off.
 pub(super) fn outcome(
-    wish: Option<Wish>,
+    requested: Option<RequestedOutcome>,
     is_hopeless: bool,
     failure: impl FnOnce(Option<String>) -> Failure,
 ) -> Outcome {
-    match wish {
-        Some(Wish::Defer(delay)) => Outcome::defer(delay),
-        Some(Wish::Park(reason)) => Outcome::park(failure(Some(reason))),
+    match requested {
+        Some(RequestedOutcome::Defer(delay)) => Outcome::defer(delay),
+        Some(RequestedOutcome::Park(reason)) => Outcome::park(failure(Some(reason))),
         _ if is_hopeless => Outcome::park(failure(None)),
-        Some(Wish::RetryAfter(delay)) => Outcome::retry_after(delay, failure(None)),
+        Some(RequestedOutcome::RetryAfter(delay)) => Outcome::retry_after(delay, failure(None)),
         None => Outcome::retry(failure(None)),
     }
 }

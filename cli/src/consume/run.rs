@@ -19,9 +19,9 @@ pub(super) enum Urgency {
 }
 
 /// How a run ended.
-pub(super) enum Run {
+pub(super) enum RunEnd {
     /// By itself or by its timeout: what follows for each message.
-    Ended(Vec<Verdict>),
+    Ended(Vec<RunVerdict>),
     /// By us while it ran: its message goes back to the queue, and counts as delivered.
     Stopped,
     /// It never began, because we are to end, or for this reason: its message goes back to the queue as if it had never left it.
@@ -30,7 +30,7 @@ pub(super) enum Run {
 
 /// What follows from a run that ended.
 #[derive(Debug)]
-pub(super) struct Verdict {
+pub(super) struct RunVerdict {
     pub(super) outcome: Outcome,
     /// To be told, as it does not show in the outcome.
     pub(super) remark: Option<String>,
@@ -38,7 +38,7 @@ pub(super) struct Verdict {
     pub(super) is_by_a_signal_to_all: bool,
 }
 
-impl Verdict {
+impl RunVerdict {
     pub(super) fn new(outcome: Outcome, remark: Option<String>) -> Self {
         Self {
             outcome,

@@ -24,7 +24,7 @@ const KEPT: usize = 8 * 1024;
 const LONGEST_LINE: usize = 64 * 1024;
 
 /// How long our own standard error may hold up a command that has ended.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIME_LIMIT: Duration = Duration::from_secs(5);
 /// Between two looks whether more comes from a pipe that something else still holds.
 const PAUSE: Duration = Duration::from_millis(200);
 /// How many looks, for what never stops writing.
@@ -32,7 +32,7 @@ const LOOKS: u32 = 5;
 
 /// The end of what was written so far.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tail(Arc<State>);
+pub(super) struct StderrTail(Arc<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -41,7 +41,7 @@ struct State {
     reads: AtomicU64,
 }
 
-impl Tail {
+impl StderrTail {
     pub(super) fn push(&self, bytes: &[u8]) {
         self.0.reads.fetch_add(1, Ordering::SeqCst);
         let mut kept = self
@@ -77,16 +77,16 @@ impl Tail {
 }
 
 /// A standard error that is passed on until it ends, for as long as anybody writes to it.
-pub(super) struct Passing {
-    tail: Tail,
+pub(super) struct StderrForward {
+    tail: StderrTail,
     /// To be told that the command has ended, and to answer when all that it wrote is passed on.
     ended: oneshot::Sender<oneshot::Sender<()>>,
     task: tokio::task::JoinHandle<()>,
 }
 
-impl Passing {
+impl StderrForward {
     pub(super) fn of(from: ChildStderr) -> Self {
-        let tail = Tail::default();
+        let tail = StderrTail::default();
         let (ended, told) = oneshot::channel();
         let task = tokio::spawn(pass_on(from, tail.clone(), told));
         Self { tail, ended, task }
@@ -104,7 +104,7 @@ impl Passing {
         } = self;
         let (passed, is_passed) = oneshot::channel();
         if ended.send(passed).is_ok() {
-            let _ = timeout(PATIENCE, is_passed).await; // no answer: the pipe has ended, and all is passed on
+            let _ = timeout(TIME_LIMIT, is_passed).await; // no answer: the pipe has ended, and all is passed on
         }
         for _ in 0..if with_rest { LOOKS } else { 0 } {
             let before = tail.reads();
@@ -121,7 +121,11 @@ impl Passing {
 }
 
 /// Passes `from` on until it ends, and answers when all that the command wrote itself is through.
-async fn pass_on(from: ChildStderr, tail: Tail, mut ended: oneshot::Receiver<oneshot::Sender<()>>) {
+async fn pass_on(
+    from: ChildStderr,
+    tail: StderrTail,
+    mut ended: oneshot::Receiver<oneshot::Sender<()>>,
+) {
     let mut lines = Lines {
         from,
         tail,
@@ -158,7 +162,7 @@ async fn pass_on(from: ChildStderr, tail: Tail, mut ended: oneshot::Receiver<one
 /// Whole lines where possible, so that commands that run at the same time do not mix them up.
 struct Lines {
     from: ChildStderr,
-    tail: Tail,
+    tail: StderrTail,
     chunk: Vec<u8>,
     pending: Vec<u8>,
 }
@@ -198,9 +202,9 @@ impl Lines {
 }
 
 async fn write(bytes: &[u8]) {
-    if let Some(outlet) = nonblocking_output::err().filter(|_| !bytes.is_empty()) {
+    if let Some(nonblocking) = nonblocking_output::err().filter(|_| !bytes.is_empty()) {
         // Where our own standard error is closed, the command may go on all the same.
-        let _ = outlet.offer(bytes.to_vec()).await;
+        let _ = nonblocking.offer(bytes.to_vec()).await;
     }
 }
 
@@ -210,7 +214,7 @@ mod tests {
 
     #[test]
     fn keeps_the_end() {
-        let tail = Tail::default();
+        let tail = StderrTail::default();
         tail.push(b"short");
         assert_eq!(tail.bytes(), b"short");
         tail.push("ä".repeat(KEPT).as_bytes());

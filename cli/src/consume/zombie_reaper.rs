@@ -24,9 +24,9 @@ fn awaited() -> MutexGuard<'static, Vec<Pid>> {
 
 /// Somebody waits for this child, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Awaited(Option<Pid>);
+pub(super) struct AwaitedChild(Option<Pid>);
 
-impl Drop for Awaited {
+impl Drop for AwaitedChild {
     fn drop(&mut self) {
         let mut awaited = awaited();
         // Only one: the number may be that of a new child already.
@@ -40,15 +40,15 @@ impl Drop for Awaited {
 pub(super) fn spawn<C>(
     start: impl FnOnce() -> io::Result<C>,
     id: impl FnOnce(&C) -> Option<u32>,
-) -> io::Result<(Awaited, C)> {
+) -> io::Result<(AwaitedChild, C)> {
     if !is_process_1() {
-        return Ok((Awaited(None), start()?));
+        return Ok((AwaitedChild(None), start()?));
     }
     let mut awaited = awaited();
     let child = start()?;
     let pid = id(&child).and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
     awaited.extend(pid);
-    Ok((Awaited(pid), child))
+    Ok((AwaitedChild(pid), child))
 }
 
 fn is_process_1() -> bool {

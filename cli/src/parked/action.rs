@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{audit::Log, selection::Words};
+use super::{audit::AuditLog, selection::SelectionArgs};
 
-/// The messages of one deed, and how it is kept account of.
+/// The messages of one action, and how it is kept account of.
 #[derive(Clone, Debug, Args)]
-pub(super) struct Choice {
+pub(super) struct Selected {
     /// The queue (its own name, not that of the parking queue)
     pub(super) queue: String,
 
@@ -17,7 +17,7 @@ pub(super) struct Choice {
     pub(super) dlq: bool,
 
     #[command(flatten)]
-    pub(super) which: Words,
+    pub(super) which: SelectionArgs,
 
     /// At most this many, the oldest of two thousand first
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -28,11 +28,11 @@ pub(super) struct Choice {
     pub(super) dry_run: bool,
 
     #[command(flatten)]
-    pub(super) log: Log,
+    pub(super) log: AuditLog,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Deed {
+pub(super) enum Action {
     /// To the queue that was named, or each to its own.
     Replay(Option<String>),
     /// Kept for a while in the queue for dropped messages; none: gone for good.
@@ -41,7 +41,7 @@ pub(super) enum Deed {
     Restore,
 }
 
-impl Deed {
+impl Action {
     pub(super) fn done(&self) -> &'static str {
         match self {
             Self::Replay(_) => "replayed",

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use retryrmq_operator::management::{Policy, Queue, QueueKind, Scope, settings};
 
-use crate::{error::Fault, global::Global, management::Management};
+use crate::{error::CliError, global::Global, management::Management};
 
 /// The queues that hold dead letters: those named as ours or other libraries' are, and those that a queue dead-letters to by name.
 /// A waiting queue, which has a time to live, sends back to work, and what somebody consumes is work.
@@ -75,12 +75,22 @@ fn is_named_so(name: &str) -> bool {
 }
 
 /// Asks for all of them.
-pub(super) async fn names(options: &Management, global: &Global) -> Result<Vec<String>, Fault> {
-    let desk = options.open(global)?;
-    let queues = desk.api.queues(&desk.vhost).await?;
-    let policies = desk.api.policies(&desk.vhost, Scope::Users).await?;
+pub(super) async fn names(options: &Management, global: &Global) -> Result<Vec<String>, CliError> {
+    let management_client = options.open(global)?;
+    let queues = management_client
+        .api
+        .queues(&management_client.vhost)
+        .await?;
+    let policies = management_client
+        .api
+        .policies(&management_client.vhost, Scope::Users)
+        .await?;
     // A user that may not see consumers takes their queues for dead-letter queues, too: a look harms nothing.
-    let consumers = desk.api.consumers(&desk.vhost).await?.unwrap_or_default();
+    let consumers = management_client
+        .api
+        .consumers(&management_client.vhost)
+        .await?
+        .unwrap_or_default();
     let consumed = consumers.into_iter().map(|consumer| consumer.queue);
     Ok(dead_letter_queues(&queues, &policies, &consumed.collect()))
 }

@@ -7,29 +7,29 @@ use retryrmq::{Client, ErrorKind, Parked, Record, Resend, parse_duration};
 use serde_json::{Value, json};
 
 use super::{
-    action::{Choice, Deed},
+    action::{Action, Selected},
     audit::Audit,
-    canary::{Canary, Fate, WaitingQueues},
+    canary::{Canary, CanaryResult, WaitingQueues},
     edit::Editor,
     foreign, ls,
     message_ref::handle,
-    rate_limit::{Pace, Rate},
+    rate_limit::{Rate, RateLimiter},
     record,
-    sort::Ordered,
-    summary::Tally,
+    sort::SortedWalk,
+    summary::Summary,
 };
 use crate::{
-    error::Fault,
+    error::CliError,
     global::Global,
     management::Management,
-    output::{Output, Text},
-    shutdown::Stop,
+    output::{Output, TableCell},
+    shutdown::Shutdown,
 };
 use retryrmq::terminal_escape;
 
 /// How messages are replayed.
 #[derive(Clone, Debug, Default, Args)]
-pub(super) struct Manner {
+pub(super) struct ReplayArgs {
     /// No faster than this: 50/s, 300/m, 1000/h
     #[arg(long, value_name = "RATE")]
     rate: Option<Rate>,
@@ -92,7 +92,7 @@ enum OnUnknown {
 /// Longer than this a broker does not let a message be held: its `consumer_timeout` is 30 minutes.
 const LONGEST_WAIT: Duration = Duration::from_secs(20 * 60);
 
-impl Manner {
+impl ReplayArgs {
     pub(super) fn of_drop(is_keep_said: bool) -> Self {
         Self {
             is_keep_said,
@@ -100,11 +100,11 @@ impl Manner {
         }
     }
 
-    fn waiting_queues(&self, global: &Global) -> Result<WaitingQueues, Fault> {
+    fn waiting_queues(&self, global: &Global) -> Result<WaitingQueues, CliError> {
         match &self.retry {
             Some(policy) => {
                 let policy = policy.parse().map_err(|why: retryrmq::Error| {
-                    Fault::usage(format!(
+                    CliError::usage(format!(
                         "--retry: {}",
                         terminal_escape::line(&why.to_string())
                     ))
@@ -115,11 +115,11 @@ impl Manner {
         }
     }
 
-    fn patience(&self) -> Result<Duration, Fault> {
+    fn patience(&self) -> Result<Duration, CliError> {
         let wait = parse_duration(&self.canary_wait)
-            .map_err(|why| Fault::usage(format!("--canary-wait: {why}")))?;
+            .map_err(|why| CliError::usage(format!("--canary-wait: {why}")))?;
         if wait > LONGEST_WAIT {
-            return Err(Fault::usage(
+            return Err(CliError::usage(
                 "--canary-wait is 20m at most: what is parked is held meanwhile, and a broker takes it back after 30 minutes",
             ));
         }
@@ -129,14 +129,14 @@ impl Manner {
 
 /// Whether there is more to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Go {
+pub(super) enum Progress {
     On,
     /// The canary was not in time.
     End,
 }
 
 /// The first ones, which go alone.
-struct First {
+struct CanaryMessages {
     count: usize,
     patience: Duration,
     waiting_queues: Arc<WaitingQueues>,
@@ -144,15 +144,15 @@ struct First {
 }
 
 /// What is being done.
-pub(super) struct Doing<'a> {
+pub(super) struct Apply<'a> {
     client: &'a Client,
     parked: &'a Parked,
-    choice: &'a Choice,
-    deed: &'a Deed,
+    selected: &'a Selected,
+    action: &'a Action,
     output: &'a Output,
-    pub(super) tally: Tally,
+    pub(super) totals: Summary,
     audit: Option<Audit>,
-    pace: Pace,
+    rate_limiter: RateLimiter,
     editor: Option<Editor>,
     keep_count: bool,
     /// The queue that copies go to with their records, when there are any.
@@ -160,90 +160,92 @@ pub(super) struct Doing<'a> {
     /// Whether that queue has to be made first, for how long it keeps a message.
     made_with: Option<Duration>,
     is_keep_said: bool,
-    first: Option<First>,
+    first: Option<CanaryMessages>,
     /// The messages were chosen one by one: one that cannot go ends it.
     pub(super) named: bool,
-    wave: Vec<(usize, Record, Resend)>,
-    rows: Vec<Vec<Text>>,
+    batch: Vec<(usize, Record, Resend)>,
+    rows: Vec<Vec<TableCell>>,
     /// How many could not go since somebody asked, and why the first of all could not.
     refused: u64,
-    pub(super) fault: Option<Fault>,
+    pub(super) cli_error: Option<CliError>,
 }
 
-impl<'a> Doing<'a> {
+impl<'a> Apply<'a> {
     /// Nothing has happened when this fails.
     pub(super) async fn prepare(
         (client, parked): (&'a Client, &'a Parked),
-        stop: &Stop,
-        choice: &'a Choice,
-        deed: &'a Deed,
-        manner: &Manner,
+        shutdown: &Shutdown,
+        selected: &'a Selected,
+        action: &'a Action,
+        args: &ReplayArgs,
         (global, output): (&Global, &'a Output),
-    ) -> Result<Self, Fault> {
-        let first = manner.canary.map(|count| {
-            Ok::<_, Fault>(First {
+    ) -> Result<Self, CliError> {
+        let first = args.canary.map(|count| {
+            Ok::<_, CliError>(CanaryMessages {
                 count: usize::try_from(count).unwrap_or(usize::MAX),
-                patience: manner.patience()?,
-                waiting_queues: Arc::new(manner.waiting_queues(global)?),
-                on_unknown: manner.canary_unknown,
+                patience: args.patience()?,
+                waiting_queues: Arc::new(args.waiting_queues(global)?),
+                on_unknown: args.canary_unknown,
             })
         });
-        let editor = manner.edit.then(Editor::of_environment);
+        let editor = args.edit.then(Editor::of_environment);
         let (first, editor) = (first.transpose()?, editor.transpose()?);
-        let log = (!choice.dry_run).then_some(&choice.log);
-        let (kept_in, made_with) = match deed {
-            Deed::Replay(_) | Deed::Drop(None) => (None, None),
-            Deed::Drop(keep) => (Some(parked.dropped().name()), *keep),
-            Deed::Restore => (Some(parked.parking()), None),
+        let log = (!selected.dry_run).then_some(&selected.log);
+        let (kept_in, made_with) = match action {
+            Action::Replay(_) | Action::Drop(None) => (None, None),
+            Action::Drop(keep) => (Some(parked.dropped().name()), *keep),
+            Action::Restore => (Some(parked.parking()), None),
         };
         Ok(Self {
             client,
             parked,
-            choice,
-            deed,
+            selected,
+            action,
             output,
-            tally: Tally::default(),
-            audit: Audit::open(log, (client, stop), deed.name(), &choice.queue).await?,
-            pace: Pace::of(manner.rate),
+            totals: Summary::default(),
+            audit: Audit::open(log, (client, shutdown), action.name(), &selected.queue).await?,
+            rate_limiter: RateLimiter::of(args.rate),
             editor,
-            keep_count: manner.keep_count,
+            keep_count: args.keep_count,
             kept_in,
             made_with,
-            is_keep_said: manner.is_keep_said,
+            is_keep_said: args.is_keep_said,
             first,
             named: true,
-            wave: Vec::new(),
+            batch: Vec::new(),
             rows: Vec::new(),
             refused: 0,
-            fault: None,
+            cli_error: None,
         })
     }
 
     /// Takes a chosen message; it is done with when its wave is full, or with [`flush`](Self::flush).
     pub(super) async fn take(
         &mut self,
-        ordered: &mut Ordered,
+        ordered: &mut SortedWalk,
         place: usize,
         record: Record,
-    ) -> Result<Go, Fault> {
+    ) -> Result<Progress, CliError> {
         let mut resend = Resend::of(&record).keep_count(self.keep_count);
-        if let Deed::Replay(to) = self.deed {
+        if let Action::Replay(to) = self.action {
             if let Some(to) = to {
                 resend = resend.to(to);
             }
             let letter = ordered.letter(&record);
             let of_it = |why: String| format!("{}: {why}", handle(place, &record));
-            let fault = match resend.obstacle() {
-                Some(why) => Some(Fault::failed(of_it(why))),
+            let cli_error = match resend.obstacle() {
+                Some(why) => Some(CliError::failed(of_it(why))),
                 None => foreign::obstacle(letter.as_ref(), resend.target())
-                    .map(|why| Fault::not_found(of_it(why))),
+                    .map(|why| CliError::not_found(of_it(why))),
             };
-            if let Some(fault) = fault {
-                return self.unfit(ordered, (place, &record, &resend), fault).await;
+            if let Some(cli_error) = cli_error {
+                return self
+                    .unfit(ordered, (place, &record, &resend), cli_error)
+                    .await;
             }
             if let Some(letter) = &letter {
                 if self.first.is_some() && !foreign::keeps_marks(letter) {
-                    return Err(Fault::usage(format!(
+                    return Err(CliError::usage(format!(
                         "{}: --canary could not tell whether it is given up again, because {} writes headers of its own then; nothing was replayed: leave --canary out, and take --limit for the first ones",
                         handle(place, &record),
                         letter.library
@@ -252,47 +254,49 @@ impl<'a> Doing<'a> {
                 resend = foreign::instead(resend, letter, self.keep_count);
             }
         }
-        if self.choice.dry_run {
+        if self.selected.dry_run {
             self.rehearse(ordered, place, &record, &resend)?;
-            return Ok(Go::On);
+            return Ok(Progress::On);
         }
         if let Some(editor) = &self.editor {
             let edited = editor.edit(place, &record, &resend, self.output);
             match edited.await? {
                 Some((content, saved)) => {
                     resend = resend.content(content.properties, content.body);
-                    self.wave.push((place, record, resend));
+                    self.batch.push((place, record, resend));
                     let done = self.flush(ordered).await;
-                    return done.map(|()| Go::On).map_err(|fault| saved.keep(fault));
+                    return done
+                        .map(|()| Progress::On)
+                        .map_err(|cli_error| saved.keep(cli_error));
                 }
                 None => {
                     self.print(place, &record, &resend, "unchanged", None);
-                    return Ok(Go::On);
+                    return Ok(Progress::On);
                 }
             }
         }
-        self.wave.push((place, record, resend));
+        self.batch.push((place, record, resend));
         let most = match &self.first {
             Some(first) => first.count,
-            None => self.pace.wave(),
+            None => self.rate_limiter.batch(),
         };
-        if self.wave.len() < most {
-            return Ok(Go::On);
+        if self.batch.len() < most {
+            return Ok(Progress::On);
         }
         let Some(first) = self.first.take() else {
-            return self.flush(ordered).await.map(|()| Go::On);
+            return self.flush(ordered).await.map(|()| Progress::On);
         };
         self.canary(ordered, &first).await
     }
 
     /// Does what was taken and is not done yet.
-    pub(super) async fn flush(&mut self, ordered: &mut Ordered) -> Result<(), Fault> {
-        let mut wave = std::mem::take(&mut self.wave);
-        while !wave.is_empty() && !ordered.is_stopped() {
-            let rest = wave.split_off(wave.len().min(self.pace.wave()));
-            let now = std::mem::replace(&mut wave, rest);
+    pub(super) async fn flush(&mut self, ordered: &mut SortedWalk) -> Result<(), CliError> {
+        let mut batch = std::mem::take(&mut self.batch);
+        while !batch.is_empty() && !ordered.is_stopped() {
+            let rest = batch.split_off(batch.len().min(self.rate_limiter.batch()));
+            let now = std::mem::replace(&mut batch, rest);
             tokio::select! {
-                () = self.pace.wait(now.len()) => {}
+                () = self.rate_limiter.wait(now.len()) => {}
                 () = ordered.stopped() => break,
             }
             self.settle(ordered, now).await?;
@@ -304,7 +308,7 @@ impl<'a> Doing<'a> {
     pub(super) fn show(&mut self) {
         if !self.rows.is_empty() {
             let rows = std::mem::take(&mut self.rows);
-            self.tally.print(|| ls::print(rows, self.output));
+            self.totals.print(|| ls::print(rows, self.output));
         }
     }
 
@@ -317,53 +321,53 @@ impl<'a> Doing<'a> {
     /// before it done.
     async fn unfit(
         &mut self,
-        ordered: &mut Ordered,
+        ordered: &mut SortedWalk,
         (place, record, resend): (usize, &Record, &Resend),
-        fault: Fault,
-    ) -> Result<Go, Fault> {
+        cli_error: CliError,
+    ) -> Result<Progress, CliError> {
         if self.named {
             self.flush(ordered).await?;
         }
-        let outcome = if self.choice.dry_run {
+        let outcome = if self.selected.dry_run {
             "would be refused"
         } else {
             "refused"
         };
-        self.print(place, record, resend, outcome, Some(&fault));
+        self.print(place, record, resend, outcome, Some(&cli_error));
         if self.named {
-            return Err(fault);
+            return Err(cli_error);
         }
         self.refused += 1;
-        self.output.note(fault.sentence());
-        self.fault.get_or_insert(fault);
-        Ok(Go::On)
+        self.output.note(cli_error.sentence());
+        self.cli_error.get_or_insert(cli_error);
+        Ok(Progress::On)
     }
 
-    /// Says what would become of a message, as the deed would: what would be refused ends it where the deed would end.
+    /// Says what would become of a message, as the action would: what would be refused ends it where the action would end.
     fn rehearse(
         &mut self,
-        ordered: &Ordered,
+        ordered: &SortedWalk,
         place: usize,
         record: &Record,
         resend: &Resend,
-    ) -> Result<(), Fault> {
-        let asked = match (self.deed, &self.kept_in) {
-            (Deed::Replay(_), _) => ordered.browse.would_send(resend),
+    ) -> Result<(), CliError> {
+        let asked = match (self.action, &self.kept_in) {
+            (Action::Replay(_), _) => ordered.browse.would_send(resend),
             (_, Some(_)) => ordered.browse.would_copy(record),
             (_, None) => Ok(()),
         };
         if let Err(error) = asked {
             return self.refuse((place, record, resend), error, "would be refused", false);
         }
-        self.tally.note(place, record, self.target(resend));
+        self.totals.note(place, record, self.target(resend));
         if self.output.is_json() {
             let mut line = self.line(place, record);
-            line[self.deed.done()] = json!(false);
+            line[self.action.done()] = json!(false);
             if let Some(target) = self.target(resend) {
                 line["to"] = json!(target);
             }
-            line["outcome"] = json!(format!("would be {}", self.deed.done()));
-            self.tally.print(|| self.output.json_line(&line));
+            line["outcome"] = json!(format!("would be {}", self.action.done()));
+            self.totals.print(|| self.output.json_line(&line));
         } else {
             self.rows.push(ls::row(place, record, self.output));
         }
@@ -381,17 +385,17 @@ impl<'a> Doing<'a> {
         error: retryrmq::Error,
         outcome: &str,
         begun: bool,
-    ) -> Result<(), Fault> {
-        let alone = match self.deed {
-            Deed::Replay(Some(_)) => false,
+    ) -> Result<(), CliError> {
+        let alone = match self.action {
+            Action::Replay(Some(_)) => false,
             // Where there is no queue to copy to, none of them can go.
-            Deed::Drop(_) | Deed::Restore if error.kind() == ErrorKind::Unroutable => false,
-            Deed::Replay(None) | Deed::Drop(_) | Deed::Restore => {
+            Action::Drop(_) | Action::Restore if error.kind() == ErrorKind::Unroutable => false,
+            Action::Replay(None) | Action::Drop(_) | Action::Restore => {
                 concerns_one(&error) && !self.named
             }
         };
-        let mut why = Fault::from(error).on_the_way();
-        if matches!(self.deed, Deed::Drop(_)) {
+        let mut why = CliError::from(error).on_the_way();
+        if matches!(self.action, Action::Drop(_)) {
             why = why.after("it is still parked: --for-good drops it without keeping a copy");
         }
         if alone || begun {
@@ -404,7 +408,7 @@ impl<'a> Doing<'a> {
         self.refused += 1;
         self.output
             .note(&format!("{}: {}", handle(place, record), why.sentence()));
-        self.fault.get_or_insert(why);
+        self.cli_error.get_or_insert(why);
         Ok(())
     }
 
@@ -415,7 +419,7 @@ impl<'a> Doing<'a> {
 
     /// The queue that it goes to, where there is one.
     fn target<'r>(&self, resend: &'r Resend) -> Option<&'r str> {
-        let target = matches!(self.deed, Deed::Replay(_)).then(|| resend.target());
+        let target = matches!(self.action, Action::Replay(_)).then(|| resend.target());
         target.filter(|target| !target.is_empty())
     }
 
@@ -432,13 +436,13 @@ impl<'a> Doing<'a> {
         record: &Record,
         resend: &Resend,
         outcome: &str,
-        fault: Option<&Fault>,
+        cli_error: Option<&CliError>,
     ) {
         if !self.output.is_json() {
             return;
         }
         let mut line = self.line(place, record);
-        line[self.deed.done()] = json!(outcome == self.deed.done());
+        line[self.action.done()] = json!(outcome == self.action.done());
         line["outcome"] = json!(outcome);
         if let Some(target) = self.target(resend) {
             line["to"] = json!(target);
@@ -446,29 +450,29 @@ impl<'a> Doing<'a> {
         if resend.is_edited() {
             line["edited"] = json!(true);
         }
-        if let Some(fault) = fault {
-            line["error_of_replay"] = json!(fault.sentence());
-            line["code"] = json!(fault.code());
+        if let Some(cli_error) = cli_error {
+            line["error_of_replay"] = json!(cli_error.sentence());
+            line["code"] = json!(cli_error.code());
         }
-        self.tally.print(|| self.output.json_line(&line));
+        self.totals.print(|| self.output.json_line(&line));
     }
 
     /// Sends a wave, writes it down, and lets go of what was sent.
     async fn settle(
         &mut self,
-        ordered: &mut Ordered,
-        wave: Vec<(usize, Record, Resend)>,
-    ) -> Result<(), Fault> {
-        let answers = match (self.deed, &self.kept_in) {
-            (Deed::Replay(_), _) => {
-                let resends: Vec<_> = wave.iter().map(|(_, _, resend)| resend.clone()).collect();
+        ordered: &mut SortedWalk,
+        batch: Vec<(usize, Record, Resend)>,
+    ) -> Result<(), CliError> {
+        let answers = match (self.action, &self.kept_in) {
+            (Action::Replay(_), _) => {
+                let resends: Vec<_> = batch.iter().map(|(_, _, resend)| resend.clone()).collect();
                 ordered.send(&resends).await
             }
-            (_, None) => Some(wave.iter().map(|_| Ok(())).collect()),
+            (_, None) => Some(batch.iter().map(|_| Ok(())).collect()),
             (_, Some(queue)) => {
                 if let Some(keep) = self.made_with.take() {
                     let made = self.parked.make_dropped(keep).await;
-                    let made = made.map_err(|why| Fault::from(why).after(NOTHING_KEPT))?;
+                    let made = made.map_err(|why| CliError::from(why).after(NOTHING_KEPT))?;
                     if !made && self.is_keep_said {
                         tracing::warn!(
                             "{} exists, and keeps messages as long as it always did: --keep changes nothing; to change it, delete that queue",
@@ -476,7 +480,7 @@ impl<'a> Doing<'a> {
                         );
                     }
                 }
-                let records: Vec<_> = wave.iter().map(|(_, record, _)| record.clone()).collect();
+                let records: Vec<_> = batch.iter().map(|(_, record, _)| record.clone()).collect();
                 ordered.copy_to(&records, queue).await
             }
         };
@@ -484,9 +488,9 @@ impl<'a> Doing<'a> {
             return Ok(()); // cut short: what became of it is not known
         };
         let sent = answers.iter().filter(|answer| answer.is_ok()).count() as u64;
-        self.write_down(&wave, &answers, sent).await?;
-        let (mut fault, mut gone) = (None, 0);
-        for ((place, record, resend), answer) in wave.into_iter().zip(answers) {
+        self.write_down(&batch, &answers, sent).await?;
+        let (mut cli_error, mut gone) = (None, 0);
+        for ((place, record, resend), answer) in batch.into_iter().zip(answers) {
             let Err(error) = answer else {
                 match ordered.drop(&record).await {
                     Ok(true) => {}
@@ -495,35 +499,35 @@ impl<'a> Doing<'a> {
                 }
                 gone += 1;
                 let target = self.target(&resend).map(str::to_owned);
-                self.tally.note(place, &record, target.as_deref());
-                self.print(place, &record, &resend, self.deed.done(), None);
+                self.totals.note(place, &record, target.as_deref());
+                self.print(place, &record, &resend, self.action.done(), None);
                 continue;
             };
-            let begun = sent > 0 || self.tally.count > 0;
+            let begun = sent > 0 || self.totals.count > 0;
             if let Err(why) = self.refuse((place, &record, &resend), error, "refused", begun) {
-                fault.get_or_insert(why);
+                cli_error.get_or_insert(why);
             }
         }
-        fault.map_or(Ok(()), Err)
+        cli_error.map_or(Ok(()), Err)
     }
 
     async fn write_down(
         &mut self,
-        wave: &[(usize, Record, Resend)],
+        batch: &[(usize, Record, Resend)],
         answers: &[retryrmq::Result<()>],
         sent: u64,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CliError> {
         let Some(audit) = &mut self.audit else {
             return Ok(());
         };
-        let is_replay = matches!(self.deed, Deed::Replay(_));
-        let lines: Vec<_> = wave
+        let is_replay = matches!(self.action, Action::Replay(_));
+        let lines: Vec<_> = batch
             .iter()
             .zip(answers)
             .filter(|(_, answer)| answer.is_ok())
             .map(|((_, record, resend), _)| {
                 let target = is_replay.then(|| resend.target());
-                let mut line = audit.of(self.deed.done(), record, target);
+                let mut line = audit.of(self.action.done(), record, target);
                 if resend.is_edited() {
                     line["edited"] = json!(true);
                 }
@@ -536,7 +540,7 @@ impl<'a> Doing<'a> {
             ),
             (false, Some(queue)) => format!(
                 "what it does not name was not {}; {sent} copies of it are in {}",
-                self.deed.done(),
+                self.action.done(),
                 terminal_escape::line(queue)
             ),
             (false, None) => "what it does not name was not dropped".to_owned(),
@@ -545,21 +549,21 @@ impl<'a> Doing<'a> {
     }
 
     /// The walk was over when copies had gone.
-    fn doubled(&self, error: retryrmq::Error, count: u64, resend: &Resend) -> Fault {
-        let fault = Fault::from(error);
-        let to = match (self.deed, &self.kept_in) {
-            (Deed::Replay(_), _) => resend.target(),
+    fn doubled(&self, error: retryrmq::Error, count: u64, resend: &Resend) -> CliError {
+        let cli_error = CliError::from(error);
+        let to = match (self.action, &self.kept_in) {
+            (Action::Replay(_), _) => resend.target(),
             (_, Some(queue)) => queue,
-            (_, None) => return fault,
+            (_, None) => return cli_error,
         };
         let (were, they) = if count == 1 {
             ("1 message was".to_owned(), "it is")
         } else {
             (format!("{count} messages were"), "they are")
         };
-        fault.after(&format!(
+        cli_error.after(&format!(
             "{were} {} to {} before that was known: {they} still in {} as well",
-            if matches!(self.deed, Deed::Replay(_)) {
+            if matches!(self.action, Action::Replay(_)) {
                 "replayed"
             } else {
                 "copied"
@@ -570,9 +574,13 @@ impl<'a> Doing<'a> {
     }
 
     /// The first ones go; the others only if those live.
-    async fn canary(&mut self, ordered: &mut Ordered, first: &First) -> Result<Go, Fault> {
+    async fn canary(
+        &mut self,
+        ordered: &mut SortedWalk,
+        first: &CanaryMessages,
+    ) -> Result<Progress, CliError> {
         let mut targets: Vec<String> = self
-            .wave
+            .batch
             .iter()
             .map(|(_, _, resend)| resend.target().to_owned())
             .collect();
@@ -584,48 +592,48 @@ impl<'a> Doing<'a> {
             watched.push(Canary::before(self.client, target, walked, waiting_queues).await?);
         }
         self.flush(ordered).await?;
-        let count = self.tally.count;
+        let count = self.totals.count;
         if count == 0 && !ordered.is_stopped() {
             // None of them could go: the next ones are first.
-            self.first = Some(First {
+            self.first = Some(CanaryMessages {
                 waiting_queues: Arc::clone(&first.waiting_queues),
                 ..*first
             });
-            return Ok(Go::On);
+            return Ok(Progress::On);
         }
         self.output.note(&format!(
             "{count} replayed first{}; waiting {} for what becomes of them",
-            self.tally.targets(),
+            self.totals.targets(),
             retryrmq::format_duration(first.patience)
         ));
         let (mut patience, mut unknown) = (first.patience, None);
         for canary in &watched {
-            let fate = canary
-                .fate(self.client, self.parked, ordered, patience)
+            let result = canary
+                .result(self.client, self.parked, ordered, patience)
                 .await?;
             patience = Duration::ZERO; // all of them have waited
-            let why = match fate {
-                Fate::Live => continue,
-                Fate::Unknown(why) if first.on_unknown == OnUnknown::Continue => {
+            let why = match result {
+                CanaryResult::Live => continue,
+                CanaryResult::Unknown(why) if first.on_unknown == OnUnknown::Continue => {
                     unknown.get_or_insert(why);
                     continue;
                 }
-                Fate::Unknown(why) => format!(
+                CanaryResult::Unknown(why) => format!(
                     "nobody can tell whether the first {count} live: {why}. The rest was not replayed; --canary-unknown continue goes on all the same"
                 ),
-                Fate::Stopped => return Ok(Go::End),
-                Fate::ParkedAgain(again, error) => format!(
+                CanaryResult::Stopped => return Ok(Progress::End),
+                CanaryResult::ParkedAgain(again, error) => format!(
                     "{again} of the first {count} {} parked again ({error}): the rest was not replayed",
                     if again == 1 { "was" } else { "were" },
                 ),
-                Fate::ParkedElsewhere(why) => format!(
+                CanaryResult::ParkedElsewhere(why) => format!(
                     "of the first {count}, some seem to be parked again: {why}. The rest was not replayed"
                 ),
-                Fate::Waiting(why) => format!(
+                CanaryResult::Waiting(why) => format!(
                     "the first {count} may not be handled yet: {why}. The rest was not replayed; give them longer with --canary-wait, or mend their consumer"
                 ),
             };
-            return Err(Fault::failed(why));
+            return Err(CliError::failed(why));
         }
         self.output.note(&match unknown {
             None => format!(
@@ -635,7 +643,7 @@ impl<'a> Doing<'a> {
                 "none of the first {count} was seen to be parked again or to wait, but nobody can tell: {why}; the rest follows"
             ),
         });
-        Ok(Go::On)
+        Ok(Progress::On)
     }
 }
 

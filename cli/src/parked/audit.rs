@@ -13,12 +13,12 @@ use futures_util::future::join_all;
 use retryrmq::{BasicProperties, Client, DAY, Publish, Record};
 use serde_json::{Value, json};
 
-use crate::{error::Fault, json, shutdown::Stop, time_format};
+use crate::{error::CliError, json, shutdown::Shutdown, time_format};
 use retryrmq::terminal_escape;
 
 /// Where what happens is written down.
 #[derive(Clone, Debug, Default, Args)]
-pub(super) struct Log {
+pub(super) struct AuditLog {
     /// Append a JSON line for each message to this file, on the disk before the message leaves the parking queue: when, who, what
     #[arg(long, value_name = "FILE")]
     audit: Option<PathBuf>,
@@ -42,7 +42,7 @@ pub(super) struct Audit {
     file: Option<(File, PathBuf)>,
     stream: Option<(Client, String)>,
     /// Somebody wants us to end, and does not wait for a broker with an alarm.
-    stop: Option<Stop>,
+    shutdown: Option<Shutdown>,
     command: &'static str,
     queue: String,
     who: String,
@@ -51,22 +51,24 @@ pub(super) struct Audit {
 impl Audit {
     /// Opens file and stream, and writes that something begins: what takes nothing stops it before anything happens.
     pub(super) async fn open(
-        log: Option<&Log>,
-        (client, stop): (&Client, &Stop),
+        log: Option<&AuditLog>,
+        (client, shutdown): (&Client, &Shutdown),
         command: &'static str,
         queue: &str,
-    ) -> Result<Option<Self>, Fault> {
+    ) -> Result<Option<Self>, CliError> {
         let Some(log) = log else {
             return Ok(None);
         };
         let stream = match &log.audit_stream {
             Some(name) if name.is_empty() => {
-                return Err(Fault::usage("--audit-stream names no stream"));
+                return Err(CliError::usage("--audit-stream names no stream"));
             }
             Some(name) => {
-                let made = stop.unless_cut(client.stream(name, KEPT, KEPT_BYTES)).await;
+                let made = shutdown
+                    .unless_cut(client.stream(name, KEPT, KEPT_BYTES))
+                    .await;
                 let made = made.unwrap_or_else(|| Ok(()));
-                made.map_err(|why| Fault::from(why).after(NOTHING))?;
+                made.map_err(|why| CliError::from(why).after(NOTHING))?;
                 Some((client.clone(), name.clone()))
             }
             None => None,
@@ -77,7 +79,7 @@ impl Audit {
             return Ok(None);
         };
         audit.stream = stream;
-        audit.stop = Some(stop.clone());
+        audit.shutdown = Some(shutdown.clone());
         let begun = audit.line("begun");
         audit.append(&[begun], NOTHING).await?;
         Ok(Some(audit))
@@ -87,7 +89,7 @@ impl Audit {
         Self {
             file: None,
             stream: None,
-            stop: None,
+            shutdown: None,
             command,
             queue: queue.to_owned(),
             who: who(),
@@ -98,7 +100,7 @@ impl Audit {
         path: Option<&Path>,
         command: &'static str,
         queue: &str,
-    ) -> Result<Option<Self>, Fault> {
+    ) -> Result<Option<Self>, CliError> {
         let Some(path) = path else {
             return Ok(None);
         };
@@ -134,7 +136,7 @@ impl Audit {
     }
 
     /// Appends lines, and returns when they are on the disk and confirmed.
-    pub(super) async fn append(&mut self, lines: &[Value], done: &str) -> Result<(), Fault> {
+    pub(super) async fn append(&mut self, lines: &[Value], done: &str) -> Result<(), CliError> {
         if lines.is_empty() {
             return Ok(());
         }
@@ -155,21 +157,21 @@ impl Audit {
                 .with_type(KIND.into());
             client.publish(Publish::to_queue(name, line).properties(properties))
         }));
-        let sent = match &self.stop {
-            Some(stop) => stop.unless_cut(sent).await,
+        let sent = match &self.shutdown {
+            Some(shutdown) => shutdown.unless_cut(sent).await,
             None => Some(sent.await),
         };
         let stream = terminal_escape::line(name);
         let Some(sent) = sent else {
-            return Err(Fault::failed(format!(
+            return Err(CliError::failed(format!(
                 "stopped before the broker took what is for the stream {stream} of --audit-stream, which may lack it; {done}"
             )));
         };
         match sent.into_iter().find_map(Result::err) {
             None => Ok(()),
             Some(why) => {
-                let fault = Fault::from(why);
-                Err(fault.after(&format!(
+                let cli_error = CliError::from(why);
+                Err(cli_error.after(&format!(
                     "the stream {stream} of --audit-stream may lack it; {done}"
                 )))
             }
@@ -192,9 +194,9 @@ fn write(file: &mut File, lines: &[String]) -> std::io::Result<()> {
     }
 }
 
-fn unwritable(path: &Path, why: &std::io::Error, done: &str) -> Fault {
+fn unwritable(path: &Path, why: &std::io::Error, done: &str) -> CliError {
     let path = path.to_string_lossy();
-    Fault::failed(format!(
+    CliError::failed(format!(
         "cannot write the --audit file {}: {why}; {done}",
         terminal_escape::line(&path)
     ))

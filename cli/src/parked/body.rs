@@ -11,7 +11,7 @@ const MOST_HEX: usize = 1024;
 
 /// A body as people see it.
 #[derive(Debug, Default)]
-pub(super) struct Shown {
+pub(super) struct ShownBody {
     /// What it is: format, type, size.
     pub(super) what: String,
     /// What to know before one believes it.
@@ -27,12 +27,12 @@ pub(super) struct Shown {
 }
 
 /// The body made readable; `length` is what came.
-pub(super) fn shown(decoded: &Decoded<'_>, length: usize) -> Shown {
+pub(super) fn shown(decoded: &Decoded<'_>, length: usize) -> ShownBody {
     let bytes = &*decoded.bytes;
     let (text, rest, is_bytes) = match (decoded.format, &decoded.value) {
         (Format::Empty, _) => (String::new(), 0, true),
         // Numbers and the order of fields as they were written.
-        (Format::Json, Some(_)) if decoded.breaks_off.is_none() && bytes.len() <= MOST_TEXT => {
+        (Format::Json, Some(_)) if decoded.truncation.is_none() && bytes.len() <= MOST_TEXT => {
             let text = String::from_utf8_lossy(bytes);
             (
                 terminal_escape::block(&indented(&text)).into_owned(),
@@ -53,7 +53,7 @@ pub(super) fn shown(decoded: &Decoded<'_>, length: usize) -> Shown {
         (_, None) => (hex(bytes, 0), bytes.len().saturating_sub(MOST_HEX), true),
     };
     let is_hex = decoded.value.is_none();
-    let broken = decoded.breaks_off.as_ref();
+    let broken = decoded.truncation.as_ref();
     let dump = broken.filter(|_| !is_bytes && !is_hex).map(|broken| {
         let start = broken.byte.min(bytes.len().saturating_sub(1)) / 16 * 16;
         format!(
@@ -61,7 +61,7 @@ pub(super) fn shown(decoded: &Decoded<'_>, length: usize) -> Shown {
             hex(&bytes[start..bytes.len().min(start + 64)], start)
         )
     });
-    Shown {
+    ShownBody {
         what: what(decoded, length),
         remarks: remarks(decoded),
         text,
@@ -118,14 +118,14 @@ fn remarks(decoded: &Decoded<'_>) -> Vec<String> {
                 others.join(", ")
             ));
         }
-        if fit.tried == 0 && fit.score < 90 && decoded.breaks_off.is_none() {
+        if fit.tried == 0 && fit.score < 90 && decoded.truncation.is_none() {
             remarks.push(format!(
                 "{} % of it is what this message says; it may be another one",
                 fit.score
             ));
         }
     }
-    if let Some(broken) = &decoded.breaks_off {
+    if let Some(broken) = &decoded.truncation {
         remarks.push(format!(
             "breaks off at byte {} (0x{:x}) of the {}: {}",
             broken.byte,
@@ -229,7 +229,7 @@ mod tests {
 
     use super::*;
 
-    fn readable(body: &[u8]) -> Shown {
+    fn readable(body: &[u8]) -> ShownBody {
         let decoded = decode(body, Hints::default(), None);
         shown(&decoded, body.len())
     }

@@ -13,8 +13,8 @@ use retryrmq::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::{foreign, ls, sort::Ordered};
-use crate::{error::Fault, management::Desk};
+use super::{foreign, ls, sort::SortedWalk};
+use crate::{error::CliError, management::ManagementClient};
 use retryrmq::terminal_escape;
 use retryrmq_operator::management::{Queue, settings};
 
@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// What became of the first ones.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum CanaryResult {
     /// None was parked again, and none waits.
     Live,
     /// How many were parked again, and the first one's error.
@@ -41,7 +41,7 @@ pub(super) enum Fate {
 /// How the waiting queues of a target are known.
 pub(super) enum WaitingQueues {
     /// The management API lists them.
-    Listed(Desk),
+    Listed(ManagementClient),
     /// They are those of this policy.
     Of(Policy),
 }
@@ -52,15 +52,18 @@ impl WaitingQueues {
     /// # Errors
     /// Why they are not all where failures wait.
     async fn names(&self, target: &str) -> Result<Vec<String>, String> {
-        let desk = match self {
+        let management_client = match self {
             Self::Of(policy) => {
                 let delays = policy.delays().into_iter();
                 return Ok(delays.map(|delay| waiting_queue(target, delay)).collect());
             }
-            Self::Listed(desk) => desk,
+            Self::Listed(management_client) => management_client,
         };
         let shown = terminal_escape::line(target);
-        let listed = desk.api.queues_like(&desk.vhost, target).await;
+        let listed = management_client
+            .api
+            .queues_like(&management_client.vhost, target)
+            .await;
         let listed = listed.map_err(|why| {
             format!(
                 "the queues in which messages of {shown} wait are not known, because the management API does not list them ({why}); pass \
@@ -101,21 +104,21 @@ pub(super) struct Canary<'a> {
     /// The target's own parking queue, where that is not the one that is walked, and the queues in which what was handed over waits for a
     /// service.
     elsewhere: Vec<String>,
-    before: Sight,
+    before: CanaryView,
 }
 
 /// What is seen of the target, its waiting queues, and the other places.
 #[derive(Clone, Debug)]
-struct Sight {
+struct CanaryView {
     ready: u32,
     waiting: u32,
     consumers: u32,
     /// How many are ready there: nothing where this user may not see it, or nobody can tell.
-    elsewhere: Vec<Option<Elsewhere>>,
+    elsewhere: Vec<Option<OtherPlaces>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Elsewhere {
+struct OtherPlaces {
     ready: u32,
     consumers: u32,
 }
@@ -127,7 +130,7 @@ impl<'a> Canary<'a> {
         target: &str,
         walked: &str,
         waiting_queues: &'a WaitingQueues,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, CliError> {
         let mut queues = family(client, target).await?;
         let unseen = add(&mut queues, waiting_queues.names(target).await);
         let mut elsewhere = vec![
@@ -136,7 +139,7 @@ impl<'a> Canary<'a> {
             INTAKE_QUEUE.to_owned(),
         ];
         elsewhere.retain(|name| name != walked && name.len() <= 255);
-        let before = sight(client, &queues, &elsewhere).await?;
+        let before = view(client, &queues, &elsewhere).await?;
         Ok(Self {
             queues,
             waiting_queues,
@@ -147,13 +150,13 @@ impl<'a> Canary<'a> {
     }
 
     /// Waits for the fate of the messages that `ordered` has sent, for as long as `patience`.
-    pub(super) async fn fate(
+    pub(super) async fn result(
         &self,
         client: &Client,
         parked: &Parked,
-        ordered: &mut Ordered,
+        ordered: &mut SortedWalk,
         patience: Duration,
-    ) -> Result<Fate, Fault> {
+    ) -> Result<CanaryResult, CliError> {
         let deadline = Instant::now() + patience;
         let mut looked_at = 0;
         loop {
@@ -168,10 +171,10 @@ impl<'a> Canary<'a> {
             let count = again.len();
             if let Some(first) = again.first_mut() {
                 foreign::fill(first, ordered.parking());
-                return Ok(Fate::ParkedAgain(count, ls::error(first)));
+                return Ok(CanaryResult::ParkedAgain(count, ls::error(first)));
             }
             if ordered.is_stopped() {
-                return Ok(Fate::Stopped);
+                return Ok(CanaryResult::Stopped);
             }
             if last {
                 break;
@@ -186,23 +189,23 @@ impl<'a> Canary<'a> {
         add(&mut queues, Ok(family(client, &self.queues[0]).await?));
         let names = self.waiting_queues.names(&self.queues[0]).await;
         let unseen = add(&mut queues, names);
-        let now = sight(client, &queues, &self.elsewhere).await?;
+        let now = view(client, &queues, &self.elsewhere).await?;
         Ok(
             match (self.judge(&now), unseen.or_else(|| self.unseen.clone())) {
-                (Fate::Live, Some(why)) => Fate::Unknown(why),
-                (fate, _) => fate,
+                (CanaryResult::Live, Some(why)) => CanaryResult::Unknown(why),
+                (result, _) => result,
             },
         )
     }
 
     /// What is to be thought when the time is over and none was parked again.
-    fn judge(&self, now: &Sight) -> Fate {
+    fn judge(&self, now: &CanaryView) -> CanaryResult {
         let (target, before) = (terminal_escape::line(&self.queues[0]), &self.before);
         if now.consumers == 0 && now.ready > 0 {
-            return Fate::Waiting(format!("nobody consumes {target}"));
+            return CanaryResult::Waiting(format!("nobody consumes {target}"));
         }
         if now.waiting > before.waiting {
-            return Fate::Waiting(format!(
+            return CanaryResult::Waiting(format!(
                 "{} messages wait for a retry in the waiting queues of {target}, {} more than before",
                 now.waiting,
                 now.waiting - before.waiting
@@ -223,15 +226,15 @@ impl<'a> Canary<'a> {
                 now.ready - before.ready
             );
             if *name == parking_queue(&self.queues[0]) {
-                return Fate::ParkedElsewhere(more);
+                return CanaryResult::ParkedElsewhere(more);
             }
             // A service that runs has taken them: what comes and goes there is anybody's.
             if now.consumers == 0 {
-                return Fate::Waiting(format!("{more}, and no service takes them"));
+                return CanaryResult::Waiting(format!("{more}, and no service takes them"));
             }
         }
         if now.ready > before.ready {
-            return Fate::Waiting(format!(
+            return CanaryResult::Waiting(format!(
                 "{} messages are ready in {target}, more than before: its consumers have not come to them yet",
                 now.ready
             ));
@@ -246,13 +249,13 @@ impl<'a> Canary<'a> {
             });
         // Whoever names the policy of the consumers says that they retry by themselves.
         if services && matches!(self.waiting_queues, WaitingQueues::Listed(_)) {
-            return Fate::Unknown(
+            return CanaryResult::Unknown(
                 "`retryrmq serve` runs here, as far as this user may see, and may keep failed messages in Redis, where this command does not see them; \
                  --retry POLICY says that the consumers retry by themselves"
                     .to_owned(),
             );
         }
-        Fate::Live
+        CanaryResult::Live
     }
 }
 
@@ -272,7 +275,7 @@ fn add(queues: &mut Vec<String>, names: Result<Vec<String>, String>) -> Option<S
 }
 
 /// Those that stand in the parking queue again.
-async fn parked_again(parked: &Parked, ordered: &Ordered) -> Result<Vec<Record>, Fault> {
+async fn parked_again(parked: &Parked, ordered: &SortedWalk) -> Result<Vec<Record>, CliError> {
     let mut browse = parked.browse().await?;
     let mut found = Vec::new();
     let done = loop {
@@ -291,16 +294,16 @@ async fn parked_again(parked: &Parked, ordered: &Ordered) -> Result<Vec<Record>,
     Ok(found)
 }
 
-/// The target, and those of its waiting queues that exist: of the default policy and of the ladder.
-pub(super) async fn family(client: &Client, target: &str) -> Result<Vec<String>, Fault> {
+/// The target, and those of its waiting queues that exist: of the default policy and of the delay steps.
+pub(super) async fn family(client: &Client, target: &str) -> Result<Vec<String>, CliError> {
     let mut all = vec![target.to_owned()];
-    let mut rungs = Policy::default().delays();
+    let mut delays = Policy::default().delays();
     let mut delay = Duration::from_millis(1);
     while delay <= retryrmq::MAX_DELAY {
-        rungs.insert(retryrmq::rung(delay));
-        delay = retryrmq::rung(delay) + Duration::from_millis(1);
+        delays.insert(retryrmq::delay_step(delay));
+        delay = retryrmq::delay_step(delay) + Duration::from_millis(1);
     }
-    all.extend(rungs.into_iter().map(|rung| waiting_queue(target, rung)));
+    all.extend(delays.into_iter().map(|delay| waiting_queue(target, delay)));
     all.retain(|name| name.len() <= 255);
     let depths = client.depths(&all).await?;
     let exists: Vec<bool> = depths.iter().map(Option::is_some).collect();
@@ -312,7 +315,11 @@ pub(super) async fn family(client: &Client, target: &str) -> Result<Vec<String>,
     Ok(all)
 }
 
-async fn sight(client: &Client, queues: &[String], elsewhere: &[String]) -> Result<Sight, Fault> {
+async fn view(
+    client: &Client,
+    queues: &[String],
+    elsewhere: &[String],
+) -> Result<CanaryView, CliError> {
     let depths = client.depths(queues).await?;
     let (ready, consumers) = depths.first().copied().flatten().unwrap_or_default();
     let waiting = depths.iter().skip(1).flatten().map(|depth| depth.0);
@@ -323,7 +330,7 @@ async fn sight(client: &Client, queues: &[String], elsewhere: &[String]) -> Resu
         seen.push(match client.depths(std::slice::from_ref(name)).await {
             Ok(depths) => {
                 let (ready, consumers) = depths.first().copied().flatten().unwrap_or_default();
-                Some(Elsewhere { ready, consumers })
+                Some(OtherPlaces { ready, consumers })
             }
             // Whoever replays needs no right to the service's queues, and where they have no leader the messages may have another way.
             Err(error)
@@ -335,7 +342,7 @@ async fn sight(client: &Client, queues: &[String], elsewhere: &[String]) -> Resu
             Err(error) => return Err(error.into()),
         });
     }
-    Ok(Sight {
+    Ok(CanaryView {
         ready,
         waiting,
         consumers,
@@ -349,14 +356,14 @@ mod tests {
 
     #[test]
     fn only_what_neither_waits_nor_is_ready_lives() {
-        let sight = |ready, waiting, consumers, elsewhere: [Option<Elsewhere>; 2]| Sight {
+        let view = |ready, waiting, consumers, elsewhere: [Option<OtherPlaces>; 2]| CanaryView {
             ready,
             waiting,
             consumers,
             elsewhere: elsewhere.into(),
         };
-        let there = |ready, consumers| Some(Elsewhere { ready, consumers });
-        let judge = |before: Sight, now: Sight| {
+        let there = |ready, consumers| Some(OtherPlaces { ready, consumers });
+        let judge = |before: CanaryView, now: CanaryView| {
             let waiting_queues = WaitingQueues::Of(Policy::default());
             let canary = Canary {
                 queues: vec!["orders".to_owned()],
@@ -368,27 +375,34 @@ mod tests {
             canary.judge(&now)
         };
         let nowhere = [there(0, 0), there(0, 0)];
-        let none = || sight(0, 0, 0, nowhere);
-        assert_eq!(judge(none(), sight(0, 0, 1, nowhere)), Fate::Live);
-        let busy = || sight(9, 7, 1, [there(3, 0), there(9, 0)]);
-        assert_eq!(judge(busy(), busy()), Fate::Live);
-        let after = sight(9, 7, 1, [there(2, 0), there(50, 1)]);
-        assert_eq!(judge(busy(), after), Fate::Live, "a service takes those");
-        let unseen = sight(9, 7, 1, [there(3, 0), None]);
-        assert_eq!(judge(unseen.clone(), busy()), Fate::Live);
-        assert_eq!(judge(busy(), unseen), Fate::Live);
+        let none = || view(0, 0, 0, nowhere);
+        assert_eq!(judge(none(), view(0, 0, 1, nowhere)), CanaryResult::Live);
+        let busy = || view(9, 7, 1, [there(3, 0), there(9, 0)]);
+        assert_eq!(judge(busy(), busy()), CanaryResult::Live);
+        let after = view(9, 7, 1, [there(2, 0), there(50, 1)]);
+        assert_eq!(
+            judge(busy(), after),
+            CanaryResult::Live,
+            "a service takes those"
+        );
+        let unseen = view(9, 7, 1, [there(3, 0), None]);
+        assert_eq!(judge(unseen.clone(), busy()), CanaryResult::Live);
+        assert_eq!(judge(busy(), unseen), CanaryResult::Live);
         // The last consumer took them along when it ended, and has acknowledged them.
-        assert_eq!(judge(none(), none()), Fate::Live);
+        assert_eq!(judge(none(), none()), CanaryResult::Live);
         for now in [
-            sight(5, 0, 0, nowhere),
-            sight(0, 1, 1, nowhere),
-            sight(1, 0, 1, nowhere),
-            sight(0, 0, 1, [there(0, 0), there(1, 0)]),
+            view(5, 0, 0, nowhere),
+            view(0, 1, 1, nowhere),
+            view(1, 0, 1, nowhere),
+            view(0, 0, 1, [there(0, 0), there(1, 0)]),
         ] {
-            let fate = judge(none(), now.clone());
-            assert!(matches!(fate, Fate::Waiting(_)), "{now:?}");
+            let result = judge(none(), now.clone());
+            assert!(matches!(result, CanaryResult::Waiting(_)), "{now:?}");
         }
-        let parked = judge(none(), sight(0, 0, 1, [there(1, 0), there(0, 0)]));
-        assert!(matches!(parked, Fate::ParkedElsewhere(_)), "{parked:?}");
+        let parked = judge(none(), view(0, 0, 1, [there(1, 0), there(0, 0)]));
+        assert!(
+            matches!(parked, CanaryResult::ParkedElsewhere(_)),
+            "{parked:?}"
+        );
     }
 }

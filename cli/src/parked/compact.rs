@@ -4,10 +4,10 @@ use clap::Args;
 use serde_json::json;
 
 use super::{
-    audit::{Audit, Log},
-    other_consumers::{self, Others},
+    audit::{Audit, AuditLog},
+    other_consumers::{self, OtherConsumers},
 };
-use crate::{error::Fault, exit::Exit, global::Global, output::Output, shutdown::Stop};
+use crate::{error::CliError, exit::Exit, global::Global, output::Output, shutdown::Shutdown};
 use retryrmq::terminal_escape;
 
 /// Rewrite a parking queue, so that the broker can free its disk
@@ -22,7 +22,7 @@ pub(crate) struct Options {
     queue: String,
 
     #[command(flatten)]
-    log: Log,
+    log: AuditLog,
 }
 
 const EXAMPLES: &str = "\
@@ -31,18 +31,22 @@ Examples:
 
 JSON: rewritten, kept (messages that no whole copy can be made of), remaining.";
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
-    let stop = Stop::listen()?;
+pub(crate) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
+    let shutdown = Shutdown::listen()?;
     let client = global.connect().await?;
     let parked = client.parked(&options.queue);
     let mut audit = Audit::open(
         Some(&options.log),
-        (&client, &stop),
+        (&client, &shutdown),
         "compact",
         &options.queue,
     )
     .await?;
-    let Some(browse) = stop.unless_cut(parked.browse()).await else {
+    let Some(browse) = shutdown.unless_cut(parked.browse()).await else {
         return Ok(Exit::Interrupted);
     };
     let mut browse = browse?;
@@ -53,14 +57,14 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let progress = output.progress(Some(total.into()), "rewritten");
     let rewriting = browse.rewrite(|done| {
         progress.set_position(done);
-        !stop.is_set()
+        !shutdown.is_set()
     });
-    let Some(rewritten) = stop.unless_cut(rewriting).await else {
+    let Some(rewritten) = shutdown.unless_cut(rewriting).await else {
         return Ok(Exit::Interrupted); // an alarm: what is under way would be done twice
     };
     progress.finish_and_clear();
-    let taken = Others::of(&browse);
-    let closed = stop.unless_cut(browse.close()).await;
+    let taken = OtherConsumers::of(&browse);
+    let closed = shutdown.unless_cut(browse.close()).await;
     let rewritten = rewritten.map_err(|error| other_consumers::refused(error, &parked.name()));
     let mut written = Ok(());
     // Whatever becomes of the end: this was done.
@@ -74,7 +78,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     if !is_cut {
         client.close().await; // which would wait for what was cut short
     }
-    let closed = closed.map(|closed| closed.map_err(Fault::from));
+    let closed = closed.map(|closed| closed.map_err(CliError::from));
     let (rewritten, kept) = ended(rewritten, closed.unwrap_or(Ok(())), total)?;
     written?;
     if is_cut {
@@ -91,7 +95,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     } else {
         format!("; {kept} could not be, and still hold the log: replay, export or drop them")
     };
-    let stopped = if stop.is_set() {
+    let stopped = if shutdown.is_set() {
         format!("; stopped, {remaining} remain as they are")
     } else {
         String::new()
@@ -105,7 +109,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         "{rewritten} of {total} messages in {} rewritten{not_all}{stopped}",
         terminal_escape::line(&name)
     ));
-    if stop.is_set() {
+    if shutdown.is_set() {
         return Ok(Exit::Interrupted);
     }
     if taken.hold() {
@@ -116,15 +120,15 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
 
 /// What was rewritten, if it was also ended in good order.
 fn ended(
-    rewritten: Result<(u64, u64), Fault>,
-    closed: Result<(), Fault>,
+    rewritten: Result<(u64, u64), CliError>,
+    closed: Result<(), CliError>,
     total: u32,
-) -> Result<(u64, u64), Fault> {
+) -> Result<(u64, u64), CliError> {
     match (rewritten, closed) {
         (Ok(counts), Ok(())) => Ok(counts),
-        (Ok((rewritten, _)), Err(fault)) => Err(fault.after(&state(rewritten, total))),
-        (Err(fault), Ok(())) => Err(fault),
-        (Err(fault), Err(later)) => Err(fault.then(later)),
+        (Ok((rewritten, _)), Err(cli_error)) => Err(cli_error.after(&state(rewritten, total))),
+        (Err(cli_error), Ok(())) => Err(cli_error),
+        (Err(cli_error), Err(later)) => Err(cli_error.then(later)),
     }
 }
 
@@ -141,9 +145,9 @@ mod tests {
 
     #[test]
     fn an_end_that_fails_says_what_was_done_and_where_the_messages_are() {
-        let lost = || Err(Fault::failed("the connection was lost"));
-        let fault = ended(Ok((7, 1)), lost(), 9).unwrap_err();
-        let said = fault.sentence();
+        let lost = || Err(CliError::failed("the connection was lost"));
+        let cli_error = ended(Ok((7, 1)), lost(), 9).unwrap_err();
+        let said = cli_error.sentence();
         for part in [
             "the connection was lost; 7 of 9 messages were rewritten",
             "still parked",
@@ -151,10 +155,10 @@ mod tests {
         ] {
             assert!(said.contains(part), "{said}");
         }
-        assert_eq!(fault.exit(), Exit::Failed);
+        assert_eq!(cli_error.exit(), Exit::Failed);
         // Where the rewriting failed, the end is told of as well.
-        let fault = ended(Err(Fault::refused("no")), lost(), 9).unwrap_err();
-        assert_eq!(fault.sentence(), "no; the connection was lost");
+        let cli_error = ended(Err(CliError::refused("no")), lost(), 9).unwrap_err();
+        assert_eq!(cli_error.sentence(), "no; the connection was lost");
         assert_eq!(ended(Ok((7, 1)), Ok(()), 9).unwrap(), (7, 1));
     }
 }

@@ -5,17 +5,17 @@ use std::{fs, path::PathBuf};
 use clap::Args;
 use retryrmq::Record;
 use retryrmq_operator::{
-    configuration::{Bodies, Decoders, Facts},
+    configuration::{Bodies, Decoders, MessageFacts},
     decoding::{self, Decoded, Decoder, Hints},
 };
 
-use super::foreign::Content;
-use crate::error::Fault;
+use super::foreign::PublishedMessage;
+use crate::error::CliError;
 use retryrmq::terminal_escape;
 
 /// The options. Without any, a body is read as its properties say, and as it looks.
 #[derive(Clone, Debug, Default, Args)]
-pub(super) struct Reading {
+pub(super) struct DecodeArgs {
     /// Bodies are protobuf, by this descriptor set (protoc --include_imports --descriptor_set_out=FILE); without --proto-type
     /// every message of it is tried, and the best fit is named with its score
     #[arg(
@@ -61,21 +61,21 @@ pub(super) struct Reading {
 
 /// What reads bodies.
 #[derive(Debug, Default)]
-pub(super) struct Decoding {
+pub(super) struct BodyDecoder {
     given: Option<Decoder>,
     configured: Decoders,
 }
 
-impl Reading {
+impl DecodeArgs {
     /// `--type`, where it is the error's.
     pub(super) fn error_type(&self) -> Option<&str> {
         self.kind.as_deref().filter(|_| self.proto.is_none())
     }
 
     /// Reads the files that were named.
-    pub(super) fn open(&self) -> Result<Decoding, Fault> {
+    pub(super) fn open(&self) -> Result<BodyDecoder, CliError> {
         let cannot = |path: &PathBuf, why: &dyn std::fmt::Display| {
-            Fault::usage(format!(
+            CliError::usage(format!(
                 "cannot read `{}`: {why}",
                 terminal_escape::line(&path.to_string_lossy())
             ))
@@ -85,7 +85,7 @@ impl Reading {
                 let set = fs::read(path).map_err(|why| cannot(path, &why))?;
                 let message = self.proto_type.as_deref().or(self.kind.as_deref());
                 let decoder = Decoder::protobuf(&set, message).map_err(|why| {
-                    Fault::usage(format!(
+                    CliError::usage(format!(
                         "the descriptor set `{}` cannot be used: {}",
                         terminal_escape::line(&path.to_string_lossy()),
                         terminal_escape::line(&why)
@@ -96,7 +96,7 @@ impl Reading {
             (None, Some(path)) => {
                 let schema = fs::read_to_string(path).map_err(|why| cannot(path, &why))?;
                 let decoder = Decoder::avro(&schema).map_err(|why| {
-                    Fault::usage(format!(
+                    CliError::usage(format!(
                         "`{}` is no Avro schema: {}",
                         terminal_escape::line(&path.to_string_lossy()),
                         terminal_escape::line(&why)
@@ -114,14 +114,14 @@ impl Reading {
         let configured = config
             .map(Bodies::read)
             .transpose()
-            .map_err(|why| Fault::usage(terminal_escape::line(&why)))?
+            .map_err(|why| CliError::usage(terminal_escape::line(&why)))?
             .unwrap_or_default()
             .decoders;
-        Ok(Decoding { given, configured })
+        Ok(BodyDecoder { given, configured })
     }
 }
 
-impl Decoding {
+impl BodyDecoder {
     /// Whether protobuf may be read as the message that fits best, because nobody named the type.
     pub(super) fn guesses_type(&self) -> bool {
         match &self.given {
@@ -131,7 +131,11 @@ impl Decoding {
     }
 
     /// Decodes a body. What was given on the command line goes before the configuration file.
-    pub(super) fn decode<'m>(&self, record: &Record, content: &Content<'m>) -> Decoded<'m> {
+    pub(super) fn decode<'m>(
+        &self,
+        record: &Record,
+        content: &PublishedMessage<'m>,
+    ) -> Decoded<'m> {
         let properties = &content.properties;
         let hints = Hints {
             content_type: properties.content_type().as_ref().map(|text| text.as_str()),
@@ -142,7 +146,7 @@ impl Decoding {
         };
         let headers = content.headers();
         let message = record.message();
-        let facts = Facts {
+        let facts = MessageFacts {
             // Where nobody knows it, the queue that it lies in says most.
             queue: match record.home.as_str() {
                 "" => message.queue(),

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use super::{amqp_json, message_ref::handle};
-use crate::{error::Fault, output::Output, prompt};
+use crate::{error::CliError, output::Output, prompt};
 use retryrmq::terminal_escape;
 
 const TEXT: &str = "--- body: text, to the end of the file ---";
@@ -19,27 +19,27 @@ const BINARY: &str = "--- body: base64, to the end of the file ---";
 
 /// What a person made of a message.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Content {
+pub(super) struct EditedContent {
     pub(super) properties: BasicProperties,
     pub(super) body: Vec<u8>,
 }
 
 /// The file that a person saved, until the message has gone.
 #[derive(Debug)]
-pub(super) struct Saved(tempfile::NamedTempFile);
+pub(super) struct SavedFile(tempfile::NamedTempFile);
 
-impl Saved {
+impl SavedFile {
     /// Keeps it, because the message has not gone.
-    pub(super) fn keep(self, fault: Fault) -> Fault {
+    pub(super) fn keep(self, cli_error: CliError) -> CliError {
         match self.0.keep() {
             Ok((_, path)) => {
                 let path = path.to_string_lossy();
-                fault.after(&format!(
+                cli_error.after(&format!(
                     "what you edited is in {}",
                     terminal_escape::line(&path)
                 ))
             }
-            Err(_) => fault,
+            Err(_) => cli_error,
         }
     }
 }
@@ -50,7 +50,7 @@ pub(super) struct Editor(Vec<String>);
 
 impl Editor {
     /// `$VISUAL`, then `$EDITOR`, then vi.
-    pub(super) fn of_environment() -> Result<Self, Fault> {
+    pub(super) fn of_environment() -> Result<Self, CliError> {
         let set = |name: &str| {
             std::env::var(name)
                 .ok()
@@ -61,7 +61,7 @@ impl Editor {
             .unwrap_or_else(|| "vi".to_owned());
         let words = shell_words::split(&line).unwrap_or_default();
         if words.is_empty() {
-            return Err(Fault::usage(
+            return Err(CliError::usage(
                 "$VISUAL or $EDITOR is no command line: a quote is not closed",
             ));
         }
@@ -75,9 +75,10 @@ impl Editor {
         record: &Record,
         resend: &Resend,
         output: &Output,
-    ) -> Result<Option<(Content, Saved)>, Fault> {
+    ) -> Result<Option<(EditedContent, SavedFile)>, CliError> {
         let name = name(place, record);
-        let cannot = |why: io::Error| Fault::failed(format!("cannot write a file to edit: {why}"));
+        let cannot =
+            |why: io::Error| CliError::failed(format!("cannot write a file to edit: {why}"));
         let original = text_of(resend, &name);
         let mut builder = tempfile::Builder::new();
         let file = builder.prefix("retryrmq-").suffix(".txt").tempfile();
@@ -89,7 +90,7 @@ impl Editor {
             // By its path: many editors write a new file and rename it.
             let saved = std::fs::read_to_string(file.path());
             let saved = saved.map_err(|why| {
-                Fault::failed(format!(
+                CliError::failed(format!(
                     "cannot read what was edited: {why}; nothing was changed"
                 ))
             })?;
@@ -98,19 +99,19 @@ impl Editor {
                 return Ok(None);
             }
             let why = match content_of(&saved) {
-                Ok(content) => return Ok(Some((content, Saved(file)))),
+                Ok(content) => return Ok(Some((content, SavedFile(file)))),
                 Err(why) => why,
             };
             if !again(&name, &why).await? {
-                let fault = Fault::usage(format!(
+                let cli_error = CliError::usage(format!(
                     "what was edited of {name} is no message: {why}; nothing was changed"
                 ));
-                return Err(Saved(file).keep(fault));
+                return Err(SavedFile(file).keep(cli_error));
             }
         }
     }
 
-    async fn run(&self, path: &std::path::Path) -> Result<(), Fault> {
+    async fn run(&self, path: &std::path::Path) -> Result<(), CliError> {
         let shown = shell_words::join(&self.0);
         let shown = terminal_escape::line(&shown).into_owned();
         let status = Command::new(&self.0[0])
@@ -120,14 +121,14 @@ impl Editor {
             .status()
             .await
             .map_err(|why| {
-                Fault::usage(format!(
+                CliError::usage(format!(
                     "cannot run the editor `{shown}`: {why}; set VISUAL or EDITOR"
                 ))
             })?;
         if status.success() {
             return Ok(());
         }
-        Err(Fault::failed(format!(
+        Err(CliError::failed(format!(
             "the editor `{shown}` failed ({status}); nothing was changed"
         )))
     }
@@ -142,7 +143,7 @@ fn name(place: usize, record: &Record) -> String {
 }
 
 /// Asks whether to edit again; nobody to ask is a no.
-async fn again(name: &str, why: &str) -> Result<bool, Fault> {
+async fn again(name: &str, why: &str) -> Result<bool, CliError> {
     if !prompt::can_ask() {
         return Ok(false);
     }
@@ -224,7 +225,7 @@ fn is_ours(name: &str) -> bool {
 }
 
 /// Reads the file.
-fn content_of(text: &str) -> Result<Content, String> {
+fn content_of(text: &str) -> Result<EditedContent, String> {
     let (mut head, mut rest) = (String::new(), None);
     let mut at = 0;
     for line in text.split_inclusive('\n') {
@@ -261,7 +262,7 @@ fn content_of(text: &str) -> Result<Content, String> {
         // The line's end that was put there, and that an editor puts there.
         body.strip_suffix('\n').unwrap_or(body).as_bytes().to_vec()
     };
-    Ok(Content {
+    Ok(EditedContent {
         properties: properties.with_headers(headers),
         body,
     })

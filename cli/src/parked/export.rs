@@ -12,17 +12,19 @@ use serde_json::{Value, json};
 
 use super::{
     amqp_json,
-    audit::{Audit, Log},
-    decode_args::Reading,
-    filter::Criteria,
+    audit::{Audit, AuditLog},
+    decode_args::DecodeArgs,
+    filter::FilterArgs,
     message_ref::handle,
-    notes::{Notes, Unseen},
-    other_consumers::Others,
-    selection::{Selection, Words},
-    sort::Ordered,
+    notes::{Notes, OnHiddenHold},
+    other_consumers::OtherConsumers,
+    selection::{Selection, SelectionArgs},
+    sort::SortedWalk,
     target,
 };
-use crate::{error::Fault, exit::Exit, global::Global, json, output::Output, shutdown::Stop};
+use crate::{
+    error::CliError, exit::Exit, global::Global, json, output::Output, shutdown::Shutdown,
+};
 use retryrmq::terminal_escape;
 
 /// Write parked messages to a file that `parked import` reads
@@ -50,17 +52,17 @@ pub(crate) struct Options {
     reason: Option<String>,
 
     #[command(flatten)]
-    criteria: Criteria,
+    filter_args: FilterArgs,
 
     #[command(flatten)]
-    reading: Reading,
+    reading: DecodeArgs,
 
     /// Take each message out of the parking queue once it is on the disk; a group on hold stays, unless --fingerprint names it
     #[arg(long, requires = "file")]
     remove: bool,
 
     #[command(flatten)]
-    log: Log,
+    log: AuditLog,
 }
 
 const EXAMPLES: &str = "\
@@ -80,24 +82,28 @@ const WAVE: usize = 256;
 /// Or bytes.
 const BYTES: usize = 16 * 1024 * 1024;
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
-    let words = Words::every(
+pub(crate) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
+    let words = SelectionArgs::every(
         options.fingerprint.clone(),
         options.reason.clone(),
-        options.criteria.clone(),
+        options.filter_args.clone(),
         options.reading.clone(),
     );
     let mut selection = words.read()?;
     if options.remove {
         selection.refuse_guesses()?;
     }
-    let stop = Stop::listen()?;
+    let shutdown = Shutdown::listen()?;
     let client = global.connect().await?;
     let parked = target::parked(&client, &options.queue, options.dlq);
     // What is taken out is as gone for others as what is dropped.
     let notes = if options.remove && !selection.wants_a_fingerprint() {
         let work = target::family(&options.queue, options.dlq);
-        Notes::unless_cut(&stop, &client, work, Unseen::Refuses).await?
+        Notes::unless_cut(&shutdown, &client, work, OnHiddenHold::Refuses).await?
     } else {
         Some(Notes::default())
     };
@@ -105,8 +111,8 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         return Ok(Exit::Interrupted);
     };
     let log = options.remove.then_some(&options.log);
-    let audit = Audit::open(log, (&client, &stop), "export", &options.queue).await?;
-    let Some(mut walk) = Ordered::open(&parked, options.dlq, stop).await? else {
+    let audit = Audit::open(log, (&client, &shutdown), "export", &options.queue).await?;
+    let Some(mut walk) = SortedWalk::open(&parked, options.dlq, shutdown).await? else {
         return Ok(Exit::Interrupted);
     };
     let mut export = Export {
@@ -114,7 +120,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         audit,
         notes,
         options: &options,
-        wave: Vec::new(),
+        batch: Vec::new(),
         bytes: 0,
         written: 0,
         exported: 0,
@@ -127,11 +133,11 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         .all(&mut walk, &mut selection, output, &progress)
         .await;
     progress.finish_and_clear();
-    let (others, stopped) = (Others::of(&walk.browse), walk.is_stopped());
+    let (others, stopped) = (OtherConsumers::of(&walk.browse), walk.is_stopped());
     let done = walk.close_after(done).await;
     client.close().await;
     let summary = export.summary();
-    done.map_err(|fault| fault.after(&summary))?;
+    done.map_err(|cli_error| cli_error.after(&summary))?;
     let name = parked.name();
     if export.exported == 0
         && export.spared == 0
@@ -160,7 +166,7 @@ struct Export<'a> {
     /// What is on hold, where messages are taken out that are not named.
     notes: Notes,
     options: &'a Options,
-    wave: Vec<Record>,
+    batch: Vec<Record>,
     bytes: usize,
     /// How many were written to the file, and may not be on the disk.
     written: u64,
@@ -174,11 +180,11 @@ struct Export<'a> {
 impl Export<'_> {
     async fn all(
         &mut self,
-        walk: &mut Ordered,
+        walk: &mut SortedWalk,
         selection: &mut Selection,
         output: &Output,
         progress: &indicatif::ProgressBar,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CliError> {
         while let Some((place, record)) = walk.next().await? {
             progress.set_position(place as u64);
             if !selection.takes(place, &record, walk.parking()) {
@@ -205,9 +211,9 @@ impl Export<'_> {
             }
             self.bytes += record.message().body().len();
             if self.options.remove {
-                self.wave.push(record);
+                self.batch.push(record);
             }
-            if self.wave.len() >= WAVE || self.bytes >= BYTES {
+            if self.batch.len() >= WAVE || self.bytes >= BYTES {
                 self.flush(walk).await?;
             }
         }
@@ -215,21 +221,21 @@ impl Export<'_> {
     }
 
     /// What was written is on the disk; then what is to be removed goes.
-    async fn flush(&mut self, walk: &mut Ordered) -> Result<(), Fault> {
+    async fn flush(&mut self, walk: &mut SortedWalk) -> Result<(), CliError> {
         self.bytes = 0;
         self.sink.sync()?;
         self.exported += std::mem::take(&mut self.written);
-        let wave = std::mem::take(&mut self.wave);
+        let batch = std::mem::take(&mut self.batch);
         if let Some(audit) = &mut self.audit {
             let to = self.options.file.as_deref().map(Path::to_string_lossy);
-            let lines: Vec<_> = wave
+            let lines: Vec<_> = batch
                 .iter()
                 .map(|record| audit.of("exported and removed", record, to.as_deref()))
                 .collect();
             let done = "what it does not name was not removed";
             audit.append(&lines, done).await?;
         }
-        for record in &wave {
+        for record in &batch {
             if walk.drop(record).await? {
                 self.removed += 1;
             }
@@ -292,12 +298,12 @@ enum Sink {
 }
 
 impl Sink {
-    fn open(path: Option<&Path>) -> Result<Self, Fault> {
+    fn open(path: Option<&Path>) -> Result<Self, CliError> {
         let Some(path) = path else {
             return Ok(Self::Output);
         };
         if path == Path::new("-") {
-            return Err(Fault::usage(
+            return Err(CliError::usage(
                 "leave out the file to write to standard output; nothing was exported",
             ));
         }
@@ -309,17 +315,17 @@ impl Sink {
             let shown = path.to_string_lossy();
             let shown = terminal_escape::line(&shown);
             if why.kind() == io::ErrorKind::AlreadyExists {
-                Fault::usage(format!(
+                CliError::usage(format!(
                     "{shown} exists: name a new file; nothing was exported"
                 ))
             } else {
-                Fault::usage(format!("cannot make {shown}: {why}; nothing was exported"))
+                CliError::usage(format!("cannot make {shown}: {why}; nothing was exported"))
             }
         })?;
         Ok(Self::File(BufWriter::new(file), path.to_owned(), 0))
     }
 
-    fn write(&mut self, line: &str) -> Result<(), Fault> {
+    fn write(&mut self, line: &str) -> Result<(), CliError> {
         match self {
             Self::File(file, ..) => file
                 .write_all(line.as_bytes())
@@ -335,7 +341,7 @@ impl Sink {
     }
 
     /// Returns when all of it is on the disk, the file's name as well.
-    fn sync(&mut self) -> Result<(), Fault> {
+    fn sync(&mut self) -> Result<(), CliError> {
         match self {
             Self::File(file, path, whole) => {
                 let synced = file
@@ -354,14 +360,14 @@ impl Sink {
     }
 
     /// Takes off what is not known to be on the disk, so that half a line does not spoil the rest for `import`.
-    fn broken(&mut self, why: &io::Error) -> Fault {
+    fn broken(&mut self, why: &io::Error) -> CliError {
         match std::mem::replace(self, Self::Output) {
             Self::File(file, path, whole) => {
                 // Without what is buffered: dropping it would write that behind the end.
                 let (file, _) = file.into_parts();
                 let _ = file.set_len(whole);
                 let path = path.to_string_lossy();
-                Fault::failed(format!(
+                CliError::failed(format!(
                     "cannot write {}: {why}",
                     terminal_escape::line(&path)
                 ))
@@ -379,8 +385,8 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 }
 
 /// A reader who has gone is no reason to be content, as elsewhere: a copy that is not whole must not be taken for one that is.
-fn unread(why: &io::Error) -> Fault {
-    Fault::failed(format!(
+fn unread(why: &io::Error) -> CliError {
+    CliError::failed(format!(
         "cannot write the output: {why}; not all of it is where it should be"
     ))
 }

@@ -12,11 +12,11 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::Value;
 
 use super::amqp_json;
-use crate::error::Fault;
+use crate::error::CliError;
 
 /// One line.
 #[derive(Debug, Deserialize)]
-pub(super) struct Line {
+pub(super) struct ExportLine {
     #[serde(rename = "retryrmq", deserialize_with = "format")]
     _format: u64,
     #[serde(deserialize_with = "name")]
@@ -70,18 +70,18 @@ fn body<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
 }
 
 /// The lines of a file, with their numbers.
-pub(super) struct Source {
+pub(super) struct ExportReader {
     reader: BufReader<File>,
     name: String,
     number: u64,
     from: u64,
 }
 
-impl Source {
-    pub(super) fn open(path: &Path, from: u64) -> Result<Self, Fault> {
+impl ExportReader {
+    pub(super) fn open(path: &Path, from: u64) -> Result<Self, CliError> {
         let shown = path.to_string_lossy();
         let shown = terminal_escape::line(&shown).into_owned();
-        let cannot = |why: io::Error| Fault::usage(format!("cannot read {shown}: {why}"));
+        let cannot = |why: io::Error| CliError::usage(format!("cannot read {shown}: {why}"));
         let file = if path.as_os_str() == "-" {
             // It is read twice.
             let mut copy = tempfile::tempfile().map_err(cannot)?;
@@ -100,23 +100,23 @@ impl Source {
         Ok(source)
     }
 
-    pub(super) fn rewind(&mut self) -> Result<(), Fault> {
+    pub(super) fn rewind(&mut self) -> Result<(), CliError> {
         self.number = 0;
         self.reader
             .rewind()
-            .map_err(|why| Fault::usage(format!("cannot read {} twice: {why}", self.name)))
+            .map_err(|why| CliError::usage(format!("cannot read {} twice: {why}", self.name)))
     }
 
     /// Longer than any message that a broker takes, in base64 and with its headers.
     const LONGEST: u64 = 800 * 1024 * 1024;
 
-    pub(super) fn next(&mut self) -> Result<Option<(u64, Line)>, Fault> {
+    pub(super) fn next(&mut self) -> Result<Option<(u64, ExportLine)>, CliError> {
         loop {
             let mut text = Vec::new();
             let mut line = (&mut self.reader).take(Self::LONGEST);
             let count = line
                 .read_until(b'\n', &mut text)
-                .map_err(|why| Fault::usage(format!("cannot read {}: {why}", self.name)))?;
+                .map_err(|why| CliError::usage(format!("cannot read {}: {why}", self.name)))?;
             if count == 0 {
                 return Ok(None);
             }
@@ -129,11 +129,11 @@ impl Source {
         }
     }
 
-    fn bad(&self, why: &serde_json::Error) -> Fault {
+    fn bad(&self, why: &serde_json::Error) -> CliError {
         let text = why.to_string();
         // The line that it counts is always the first.
         let what = text.split(" at line ").next().unwrap_or(&text);
-        Fault::usage(format!(
+        CliError::usage(format!(
             "{} line {} column {}: {}",
             self.name,
             self.number,
@@ -149,7 +149,7 @@ mod tests {
 
     use super::*;
 
-    fn read(line: &str) -> Result<Line, String> {
+    fn read(line: &str) -> Result<ExportLine, String> {
         serde_json::from_str(line).map_err(|why| why.to_string())
     }
 

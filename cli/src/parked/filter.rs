@@ -16,15 +16,15 @@ use retryrmq_operator::{
 use serde_json::{Value, json};
 
 use super::{
-    decode_args::{Decoding, Reading},
-    foreign::{self, Content},
+    decode_args::{BodyDecoder, DecodeArgs},
+    foreign::{self, PublishedMessage},
     message_ref::handle,
 };
-use crate::{error::Fault, json, output::Output, time_format};
+use crate::{error::CliError, json, output::Output, time_format};
 
 /// The options: all that are given must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
-pub(super) struct Criteria {
+pub(super) struct FilterArgs {
     /// Those parked in the last 2h (or 30m, 7d), or since a time: 2026-11-22T21:00:00Z, or 2026-11-22 and '2026-11-22 21:00'
     /// in the time zone of this machine. Messages without a date are left out
     #[arg(long, value_name = "AGE|TIME", help_heading = "Choosing messages")]
@@ -90,15 +90,15 @@ pub(super) struct Filter {
     condition: Option<Condition>,
     /// Whether something is done with what is chosen: a body whose format is a guess is nothing to choose by then.
     acts: bool,
-    decoding: Arc<Decoding>,
+    decoding: Arc<BodyDecoder>,
     /// How many messages the condition was tried on, and could not be judged on.
     tried: u64,
-    unjudged: u64,
+    unevaluated: u64,
     /// The first of these, and why.
     first: Option<String>,
 }
 
-impl Criteria {
+impl FilterArgs {
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -108,10 +108,14 @@ impl Criteria {
         self.since.is_some()
     }
 
-    pub(super) fn read(&self, reading: &Reading, decoding: Arc<Decoding>) -> Result<Filter, Fault> {
+    pub(super) fn read(
+        &self,
+        reading: &DecodeArgs,
+        decoding: Arc<BodyDecoder>,
+    ) -> Result<Filter, CliError> {
         let error_type = match (&self.error_type, reading.error_type()) {
             (Some(_), Some(_)) => {
-                return Err(Fault::usage(
+                return Err(CliError::usage(
                     "--type without --proto is --error-type, and that was given as well: leave one out",
                 ));
             }
@@ -124,7 +128,7 @@ impl Criteria {
                 None => (text.as_str(), None),
             };
             if name.is_empty() {
-                return Err(Fault::usage(
+                return Err(CliError::usage(
                     "--header names no header: write NAME=VALUE, or NAME alone",
                 ));
             }
@@ -132,14 +136,14 @@ impl Criteria {
         });
         for (text, option) in [(&self.error, "--error"), (&error_type, "--error-type")] {
             if text.as_deref() == Some("") {
-                return Err(Fault::usage(format!(
+                return Err(CliError::usage(format!(
                     "{option} is empty, and would choose every message"
                 )));
             }
         }
         let condition = self.condition.as_deref().map(|text| {
             Condition::parse(text, &VARIABLES).map_err(|why| {
-                Fault::usage(format!(
+                CliError::usage(format!(
                     "--where `{}`: {}",
                     terminal_escape::line(text),
                     terminal_escape::line(&why)
@@ -151,7 +155,7 @@ impl Criteria {
             error: self.error.as_ref().map(|text| text.to_lowercase()),
             error_type,
             routing_key: self.routing_key.clone(),
-            headers: headers.collect::<Result<_, Fault>>()?,
+            headers: headers.collect::<Result<_, CliError>>()?,
             condition: condition.transpose()?,
             decoding,
             ..Filter::default()
@@ -160,7 +164,7 @@ impl Criteria {
 }
 
 /// The moment from which on messages are meant.
-fn since(text: &str) -> Result<SystemTime, Fault> {
+fn since(text: &str) -> Result<SystemTime, CliError> {
     let now = SystemTime::now();
     let whole_seconds = |time: Timestamp| Timestamp::from_second(time.as_second()).unwrap_or(time);
     if let Ok(age) = retryrmq::parse_duration(text) {
@@ -177,7 +181,7 @@ fn since(text: &str) -> Result<SystemTime, Fault> {
         .and_then(|time| time.to_zoned(TimeZone::system()).ok());
     match local {
         Some(time) => Ok(time.timestamp().into()),
-        None => Err(Fault::usage(format!(
+        None => Err(CliError::usage(format!(
             "--since `{}` is neither an age such as 30m, 2h or 7d nor a time such as 2026-11-22T21:00:00Z or 2026-11-22",
             terminal_escape::line(text)
         ))),
@@ -211,13 +215,13 @@ impl Filter {
     ///
     /// # Errors
     /// Where the decoder itself guesses, and no message could be judged.
-    pub(super) fn refuse_guesses(&mut self) -> Result<(), Fault> {
+    pub(super) fn refuse_guesses(&mut self) -> Result<(), CliError> {
         self.acts = true;
         let reads_body = self.condition.as_ref().is_some_and(|it| it.uses("body"));
         if !reads_body || !self.decoding.guesses_type() {
             return Ok(());
         }
-        Err(Fault::usage(
+        Err(CliError::usage(
             "--where would be judged on the protobuf message that fits each body best, which is a guess; nothing was done: name the type with --proto-type, or in the configuration file with `type` beside `proto`",
         ))
     }
@@ -231,7 +235,7 @@ impl Filter {
             return true;
         }
         let (letter, message) = (foreign::of(record, parking), record.message());
-        let content = Content::of(letter.as_ref(), &message);
+        let content = PublishedMessage::of(letter.as_ref(), &message);
         self.was_published_so(&content) && self.holds((place, parking), record, &content)
     }
 
@@ -262,7 +266,7 @@ impl Filter {
     }
 
     /// Whether it has the routing key and the headers.
-    fn was_published_so(&self, content: &Content<'_>) -> bool {
+    fn was_published_so(&self, content: &PublishedMessage<'_>) -> bool {
         let has = content.routing_key;
         let is_key = |key: &String| key == has || glob::topic(key, has);
         if !self.routing_key.as_ref().is_none_or(is_key) {
@@ -287,7 +291,7 @@ impl Filter {
         &mut self,
         (place, parking): (usize, &str),
         record: &Record,
-        content: &Content<'_>,
+        content: &PublishedMessage<'_>,
     ) -> bool {
         let Some(condition) = &mut self.condition else {
             return true;
@@ -296,12 +300,15 @@ impl Filter {
         let given = variables(condition, record, content, |content| {
             body(&self.decoding, record, content, self.acts)
         });
-        let judged =
-            given.and_then(|given| condition.holds(given).map_err(|unjudged| unjudged.why));
+        let judged = given.and_then(|given| {
+            condition
+                .holds(given)
+                .map_err(|unevaluated| unevaluated.why)
+        });
         match judged {
             Ok(holds) => holds,
             Err(why) => {
-                self.unjudged += 1;
+                self.unevaluated += 1;
                 self.first.get_or_insert_with(|| {
                     format!(
                         "{} of {}: {}",
@@ -319,8 +326,8 @@ impl Filter {
     pub(super) fn tell(&self, output: &Output) {
         let Some(first) = &self.first else { return };
         let sentence = format!(
-            "--where could not be judged on {} of {} messages, which are therefore not among them; the first is {first}",
-            self.unjudged, self.tried
+            "--where could not be evaluated on {} of {} messages, which are therefore not among them; the first is {first}",
+            self.unevaluated, self.tried
         );
         if output.is_json() {
             tracing::warn!("{sentence}");
@@ -335,9 +342,9 @@ impl Filter {
 /// # Errors
 /// A sentence, where something is done by it (`acts`) and its format is a guess.
 fn body(
-    decoding: &Decoding,
+    decoding: &BodyDecoder,
     record: &Record,
-    content: &Content<'_>,
+    content: &PublishedMessage<'_>,
     acts: bool,
 ) -> Result<Value, String> {
     let decoded = decoding.decode(record, content);
@@ -361,8 +368,8 @@ fn body(
 fn variables(
     condition: &Condition,
     record: &Record,
-    content: &Content<'_>,
-    body: impl Fn(&Content<'_>) -> Result<Value, String>,
+    content: &PublishedMessage<'_>,
+    body: impl Fn(&PublishedMessage<'_>) -> Result<Value, String>,
 ) -> Result<Variables, String> {
     let message = record.message();
     let used = VARIABLES.iter().filter(|name| condition.uses(name));

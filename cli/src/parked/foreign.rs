@@ -9,7 +9,8 @@ use retryrmq::{
     work_queue_of,
 };
 use retryrmq_operator::other_libraries::{
-    self, DeadLetter, Headers, Letter, Library, Properties, Replay, Source, Value,
+    self, DeadLetter, DeadLetterSource, Headers, Library, Properties, RawDeadLetter,
+    ReplayedMessage, Value,
 };
 use serde_json::{Map, Value as Json};
 
@@ -24,12 +25,12 @@ pub(super) fn of(record: &Record, parking: &str) -> Option<DeadLetter> {
     let headers = message.headers().map(table).unwrap_or_default();
     let properties = message.properties();
     let kind = properties.kind().as_ref().map(|text| text.as_str());
-    other_libraries::read(&Letter {
+    other_libraries::read(&RawDeadLetter {
         queue: parking,
         headers: &headers,
         kind,
         body: message.body(),
-        died_at_home: record.died_at_home(),
+        died_in_own_queue: record.died_in_own_queue(),
     })
 }
 
@@ -77,16 +78,16 @@ pub(super) fn fill(record: &mut Record, parking: &str) {
     record.parked_at = letter.failed_at.or(record.parked_at);
     record.attempts = letter.attempts.unwrap_or(record.attempts);
     match letter.source {
-        Source::Queue(_) if record.died_at_home() => {}
-        Source::Queue(queue) => record.home = queue,
-        Source::Unknown(_) if is_dlq => record.home.clear(),
-        Source::Unknown(_) => {}
+        DeadLetterSource::Queue(_) if record.died_in_own_queue() => {}
+        DeadLetterSource::Queue(queue) => record.home = queue,
+        DeadLetterSource::Unknown(_) if is_dlq => record.home.clear(),
+        DeadLetterSource::Unknown(_) => {}
     }
 }
 
 /// Why this message is not replayed to `target`, if so.
 pub(super) fn obstacle(letter: Option<&DeadLetter>, target: &str) -> Option<String> {
-    if let Some(Replay::Never(why)) = letter.map(|letter| &letter.replay) {
+    if let Some(ReplayedMessage::Never(why)) = letter.map(|letter| &letter.replay) {
         return Some(format!(
             "it is not replayed: {}",
             terminal_escape::line(why)
@@ -104,7 +105,7 @@ pub(super) fn obstacle(letter: Option<&DeadLetter>, target: &str) -> Option<Stri
         return None;
     }
     let hint = match letter.map(|letter| &letter.source) {
-        Some(Source::Unknown(hint)) => hint.as_str(),
+        Some(DeadLetterSource::Unknown(hint)) => hint.as_str(),
         _ => "nothing in it says so",
     };
     Some(format!(
@@ -117,9 +118,9 @@ pub(super) fn obstacle(letter: Option<&DeadLetter>, target: &str) -> Option<Stri
 /// stays, too.
 pub(super) fn instead(resend: Resend, letter: &DeadLetter, keep_count: bool) -> Resend {
     let (properties, body) = match &letter.replay {
-        Replay::Never(_) => return resend,
-        Replay::Without(names) if names.is_empty() => return resend,
-        Replay::Without(names) => {
+        ReplayedMessage::Never(_) => return resend,
+        ReplayedMessage::Without(names) if names.is_empty() => return resend,
+        ReplayedMessage::Without(names) => {
             let message = resend.record().message();
             let mut kept = FieldTable::default();
             for (name, value) in message.headers().into_iter().flatten() {
@@ -130,12 +131,12 @@ pub(super) fn instead(resend: Resend, letter: &DeadLetter, keep_count: bool) -> 
             let properties = message.properties().clone().with_headers(kept);
             (properties, message.body().to_vec())
         }
-        Replay::Recounted(_) if keep_count => return resend,
-        Replay::Recounted(body) => {
+        ReplayedMessage::Recounted(_) if keep_count => return resend,
+        ReplayedMessage::Recounted(body) => {
             let message = resend.record().message();
             (message.properties().clone(), body.clone())
         }
-        Replay::Original { body, properties } => (unwrapped(properties), body.clone()),
+        ReplayedMessage::Original { body, properties } => (unwrapped(properties), body.clone()),
     };
     resend.original(properties, body, letter.published.clone())
 }
@@ -146,7 +147,7 @@ pub(super) fn keeps_marks(letter: &DeadLetter) -> bool {
 }
 
 /// A message as it was published, as far as that is known: what people are shown of it and choose by.
-pub(super) struct Content<'a> {
+pub(super) struct PublishedMessage<'a> {
     pub(super) body: &'a [u8],
     pub(super) properties: Cow<'a, BasicProperties>,
     pub(super) exchange: &'a str,
@@ -155,10 +156,10 @@ pub(super) struct Content<'a> {
     pub(super) is_original: bool,
 }
 
-impl<'a> Content<'a> {
+impl<'a> PublishedMessage<'a> {
     pub(super) fn of(letter: Option<&'a DeadLetter>, message: &'a Message) -> Self {
         let (body, properties, is_original) = match letter.map(|letter| &letter.replay) {
-            Some(Replay::Original { body, properties }) => {
+            Some(ReplayedMessage::Original { body, properties }) => {
                 (body.as_slice(), Cow::Owned(unwrapped(properties)), true)
             }
             _ => (message.body(), Cow::Borrowed(message.properties()), false),
@@ -183,7 +184,7 @@ impl<'a> Content<'a> {
 /// Whether a library wrote this header when it gave the message up: that is told above the headers already.
 pub(super) fn is_of_failure(letter: Option<&DeadLetter>, name: &str) -> bool {
     match letter.map(|letter| &letter.replay) {
-        Some(Replay::Without(names)) => names.iter().any(|added| added == name),
+        Some(ReplayedMessage::Without(names)) => names.iter().any(|added| added == name),
         _ => false,
     }
 }

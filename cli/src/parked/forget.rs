@@ -7,21 +7,21 @@ use retryrmq::{Client, ErrorKind, Parked, Record, parse_duration, waiting_queue}
 use serde_json::{Value, json};
 
 use super::{
-    audit::{Audit, Log},
+    audit::{Audit, AuditLog},
     canary,
-    decode_args::Reading,
-    filter::Criteria,
+    decode_args::DecodeArgs,
+    filter::FilterArgs,
     foreign,
-    notes::{Notes, Unseen},
-    other_consumers::Others,
+    notes::{Notes, OnHiddenHold},
+    other_consumers::OtherConsumers,
     record,
-    selection::{Selection, Words},
-    sort::Ordered,
+    selection::{Selection, SelectionArgs},
+    sort::SortedWalk,
     target,
 };
 use crate::{
-    error::Fault, exit::Exit, global::Global, line_printer::Listener, output::Output, prompt,
-    shutdown::Stop,
+    error::CliError, exit::Exit, global::Global, line_printer::LinePrinter, output::Output, prompt,
+    shutdown::Shutdown,
 };
 use retryrmq::terminal_escape;
 
@@ -53,10 +53,10 @@ pub(crate) struct Options {
     fingerprint: Option<String>,
 
     #[command(flatten)]
-    criteria: Criteria,
+    filter_args: FilterArgs,
 
     #[command(flatten)]
-    reading: Reading,
+    reading: DecodeArgs,
 
     /// Look also through the waiting queue of this delay, of a policy of your own; may be given several times
     #[arg(long = "delay", value_name = "DURATION")]
@@ -71,7 +71,7 @@ pub(crate) struct Options {
     dry_run: bool,
 
     #[command(flatten)]
-    log: Log,
+    log: AuditLog,
 }
 
 const EXAMPLES: &str = "\
@@ -97,9 +97,13 @@ type Marks = BTreeMap<String, u32>;
 /// How often a message may have been given back: three are a suspected crash. A question takes a look of its own.
 const MOST: u32 = 2;
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+pub(crate) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     if !(options.yes || options.dry_run || prompt::can_ask()) {
-        return Err(Fault::usage(
+        return Err(CliError::usage(
             "forgotten messages are gone for good: pass --yes, or look first with --dry-run",
         ));
     }
@@ -108,37 +112,37 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         .as_ref()
         .is_some_and(|all| all.len() != 16)
     {
-        return Err(Fault::usage(
+        return Err(CliError::usage(
             "--fingerprint is the whole of it here, 16 hexadecimal digits, as `parked show` tells it",
         ));
     }
     // Nobody knows which queues are waiting queues of a dead-letter queue that is not ours.
     let work = target::family(&options.queue, options.dlq);
     if work.is_none() && !options.delays.is_empty() {
-        return Err(Fault::usage(
+        return Err(CliError::usage(
             "--delay names a waiting queue of a work queue, and with --dlq the dead-letter queue alone is looked through: pass --delay with the name of the work queue, without --dlq",
         ));
     }
-    if work.is_some() && options.criteria.goes_by_parking() {
-        return Err(Fault::usage(
+    if work.is_some() && options.filter_args.goes_by_parking() {
+        return Err(CliError::usage(
             "--since goes by when a message was parked, and what waits was not: pass --where with something of the message itself",
         ));
     }
-    let alike = options.fingerprint.is_some() || !options.criteria.is_empty();
+    let alike = options.fingerprint.is_some() || !options.filter_args.is_empty();
     if alike && !options.ids.is_empty() {
-        return Err(Fault::usage(
+        return Err(CliError::usage(
             "--id names messages one by one: say either that, or what they have in common",
         ));
     }
     let words = if alike {
-        Words::every(
+        SelectionArgs::every(
             options.fingerprint.clone(),
             None,
-            options.criteria.clone(),
+            options.filter_args.clone(),
             options.reading.clone(),
         )
     } else {
-        Words::ids(&options.ids)
+        SelectionArgs::ids(&options.ids)
     };
     let mut selection = words.read()?;
     if options.yes && !options.dry_run {
@@ -146,18 +150,18 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     }
     let own = options.delays.iter().map(|text| {
         let delay = parse_duration(text);
-        let delay = delay.map_err(|why| Fault::usage(format!("--delay: {why}")))?;
+        let delay = delay.map_err(|why| CliError::usage(format!("--delay: {why}")))?;
         Ok(waiting_queue(work.unwrap_or_default(), delay))
     });
-    let own = own.collect::<Result<Vec<_>, Fault>>()?;
-    let stop = Stop::listen()?;
+    let own = own.collect::<Result<Vec<_>, CliError>>()?;
+    let shutdown = Shutdown::listen()?;
     let client = global.connect().await?;
     let notes = if alike && !selection.wants_a_fingerprint() {
         let unseen = match options.dry_run {
-            true => Unseen::IsTold,
-            false => Unseen::Refuses,
+            true => OnHiddenHold::IsTold,
+            false => OnHiddenHold::Refuses,
         };
-        Notes::unless_cut(&stop, &client, work, unseen).await?
+        Notes::unless_cut(&shutdown, &client, work, unseen).await?
     } else {
         Some(Notes::default())
     };
@@ -165,21 +169,21 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         return Ok(Exit::Interrupted);
     };
     let parked = target::parked(&client, &options.queue, options.dlq);
-    let mut rungs = match work {
+    let mut waiting_queues = match work {
         Some(work) => canary::family(&client, work).await?.split_off(1), // without the work queue
         None => Vec::new(),
     };
-    rungs.extend(own);
-    rungs.sort_unstable();
-    rungs.dedup();
+    waiting_queues.extend(own);
+    waiting_queues.sort_unstable();
+    waiting_queues.dedup();
     let mut forget = Forget {
         client: &client,
         parked: &parked,
-        rungs: &rungs,
+        waiting_queues: &waiting_queues,
         notes,
         audit: None,
         output,
-        listener: Listener::default(),
+        printer: LinePrinter::default(),
         found: false,
         forgotten: (0, 0),
         agreed: 0,
@@ -196,7 +200,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     };
     if work.is_none() && depths.first() == Some(&None) {
         client.close().await;
-        return Err(Fault::not_found(format!(
+        return Err(CliError::not_found(format!(
             "there is no queue `{}`",
             terminal_escape::line(&parked.name())
         )));
@@ -206,7 +210,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         if depth.is_none() {
             continue; // nothing was ever parked, or dropped
         }
-        match Ordered::open(parked, true, stop.clone()).await? {
+        match SortedWalk::open(parked, true, shutdown.clone()).await? {
             Some(walk) => walks.push(walk),
             None => return Ok(Exit::Interrupted),
         }
@@ -216,10 +220,10 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     if queues.is_empty() {
         queues.push(parked.name());
     }
-    let done = forget.all(&options, walks, &mut selection, &stop).await;
+    let done = forget.all(&options, walks, &mut selection, &shutdown).await;
     client.close().await;
     let (found, (from_parking, from_waiting)) = (forget.found, forget.forgotten);
-    let (agreed, listener) = (forget.agreed, forget.listener);
+    let (agreed, printer) = (forget.agreed, forget.printer);
     let would = if options.dry_run { "would be " } else { "" };
     let count = from_parking + from_waiting;
     let summary = format!(
@@ -236,21 +240,21 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let looked = format!(
         "looked through {} and {} waiting queue{}{}{}",
         names(&queues),
-        rungs.len(),
-        if rungs.len() == 1 { "" } else { "s" },
-        if rungs.is_empty() { "" } else { ": " },
-        names(&rungs)
+        waiting_queues.len(),
+        if waiting_queues.len() == 1 { "" } else { "s" },
+        if waiting_queues.is_empty() { "" } else { ": " },
+        names(&waiting_queues)
     );
-    done.map_err(|fault| fault.after(&summary))?;
+    done.map_err(|cli_error| cli_error.after(&summary))?;
     selection.tell(output);
     output.note(&looked);
-    if stop.is_set() {
+    if shutdown.is_set() {
         output.note(&summary);
         return Ok(Exit::Interrupted);
     }
-    listener.end(("forgotten", count), options.dry_run, &summary, output)?;
+    printer.end(("forgotten", count), options.dry_run, &summary, output)?;
     if from_waiting < agreed {
-        return Err(Fault::not_found(format!(
+        return Err(CliError::not_found(format!(
             "{} messages that waited when you were asked have come back to their queue since: run this again; {summary}",
             agreed - from_waiting
         )));
@@ -263,7 +267,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
             Some(work) => format!("is parked or waits for {}", terminal_escape::line(work)),
             None => format!("is in {}", terminal_escape::line(&options.queue)),
         };
-        return Err(Fault::not_found(format!(
+        return Err(CliError::not_found(format!(
             "no message {missing} {place}; {summary}"
         )));
     }
@@ -274,12 +278,12 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
 struct Forget<'a> {
     client: &'a Client,
     parked: &'a Parked,
-    rungs: &'a [String],
+    waiting_queues: &'a [String],
     /// What is on hold, unless the messages are named.
     notes: Notes,
     audit: Option<Audit>,
     output: &'a Output,
-    listener: Listener,
+    printer: LinePrinter,
     /// Any was chosen, whatever became of it.
     found: bool,
     /// From the parking queue, and from waiting queues.
@@ -292,10 +296,10 @@ impl Forget<'_> {
     async fn all(
         &mut self,
         options: &Options,
-        mut walks: Vec<Ordered>,
+        mut walks: Vec<SortedWalk>,
         selection: &mut Selection,
-        stop: &Stop,
-    ) -> Result<(), Fault> {
+        shutdown: &Shutdown,
+    ) -> Result<(), CliError> {
         let work = async {
             let mut chosen = Vec::new();
             for (number, walk) in walks.iter_mut().enumerate() {
@@ -309,9 +313,9 @@ impl Forget<'_> {
             self.found = !chosen.is_empty();
             let asks = !(options.yes || options.dry_run);
             let marks = if asks || options.dry_run || self.notes.hold_any() {
-                // A look for the question, or for what is on hold, and one for the deed.
+                // A look for the question, or for what is on hold, and one for the real action.
                 let most = if options.dry_run { MOST } else { MOST - 1 };
-                let (waiting, marks) = self.waiting(selection, None, most, stop).await?;
+                let (waiting, marks) = self.waiting(selection, None, most, shutdown).await?;
                 let count = chosen.len() + waiting;
                 if options.dry_run {
                     self.forgotten = (chosen.len() as u64, waiting as u64);
@@ -321,7 +325,9 @@ impl Forget<'_> {
                     return Ok(());
                 }
                 if asks {
-                    if count == 0 || !agreed(&options.queue, chosen.len(), waiting, stop).await? {
+                    if count == 0
+                        || !agreed(&options.queue, chosen.len(), waiting, shutdown).await?
+                    {
                         return Ok(());
                     }
                     self.agreed = waiting as u64;
@@ -331,11 +337,12 @@ impl Forget<'_> {
                 None
             };
             let log = Some(&options.log);
-            self.audit = Audit::open(log, (self.client, stop), "forget", &options.queue).await?;
+            self.audit =
+                Audit::open(log, (self.client, shutdown), "forget", &options.queue).await?;
             // First where it may be refused. Exactly those that the question named.
-            self.waiting(selection, Some(marks), MOST, stop).await?;
+            self.waiting(selection, Some(marks), MOST, shutdown).await?;
             for (number, record, line) in chosen {
-                if stop.is_set() {
+                if shutdown.is_set() {
                     break;
                 }
                 let walk = &mut walks[number];
@@ -346,7 +353,7 @@ impl Forget<'_> {
                     self.print(line, true);
                 }
             }
-            Ok::<_, Fault>(())
+            Ok::<_, CliError>(())
         };
         let mut done = work.await;
         for walk in walks {
@@ -359,9 +366,9 @@ impl Forget<'_> {
     /// erased, and there may be very many.
     async fn chosen(
         &self,
-        walk: &mut Ordered,
+        walk: &mut SortedWalk,
         selection: &mut Selection,
-    ) -> Result<Vec<(Record, Option<Value>)>, Fault> {
+    ) -> Result<Vec<(Record, Option<Value>)>, CliError> {
         let mut chosen = Vec::new();
         while let Some((place, record)) = walk.next().await? {
             if selection.takes(place, &record, walk.parking()) {
@@ -374,9 +381,9 @@ impl Forget<'_> {
         if on_hold > 0 && !walk.is_stopped() {
             return Err(on_hold_are(&format!("{on_hold} of these messages are")));
         }
-        let others = Others::of(&walk.browse);
+        let others = OtherConsumers::of(&walk.browse);
         if others.hold() && !walk.is_stopped() {
-            return Err(Fault::held(format!(
+            return Err(CliError::held(format!(
                 "nothing was forgotten, because a message that is not to be seen may be meant: {}",
                 others.sentence(walk.name())
             )));
@@ -390,25 +397,25 @@ impl Forget<'_> {
         selection: &mut Selection,
         mut erase: Option<Option<Marks>>,
         most: u32,
-        stop: &Stop,
-    ) -> Result<(usize, Marks), Fault> {
+        shutdown: &Shutdown,
+    ) -> Result<(usize, Marks), CliError> {
         let (mut count, mut marks) = (0, Marks::new());
-        for rung in self.rungs {
-            if stop.is_set() {
+        for waiting_queue in self.waiting_queues {
+            if shutdown.is_set() {
                 break;
             }
-            let Some(mut walk) = self.parked.erasure(rung, most).await? else {
+            let Some(mut walk) = self.parked.erase_walk(waiting_queue, most).await? else {
                 continue;
             };
             if walk.others() > 0 {
                 walk.close().await?;
-                return Err(held_in(rung));
+                return Err(held_in(waiting_queue));
             }
             let work = async {
-                while !stop.is_set()
+                while !shutdown.is_set()
                     && let Some(record) = walk.next().await?
                 {
-                    if !selection.takes(usize::MAX, &record, rung) {
+                    if !selection.takes(usize::MAX, &record, waiting_queue) {
                         continue;
                     }
                     self.found = true;
@@ -427,29 +434,29 @@ impl Forget<'_> {
                         }
                         Some(_) if !is_meant => {}
                         Some(_) => {
-                            self.write_down(&record, rung).await?;
+                            self.write_down(&record, waiting_queue).await?;
                             walk.erase(&record).await?;
                             self.forgotten.1 += 1;
-                            let line = self.line(0, &record, rung);
+                            let line = self.line(0, &record, waiting_queue);
                             self.print(line, true);
                         }
                     }
                 }
-                Ok::<_, Fault>(())
+                Ok::<_, CliError>(())
             };
             let done = work.await;
             let others = walk.others();
             let closed = walk.close().await;
             done?;
             closed?;
-            if others > 0 && !stop.is_set() {
-                return Err(held_in(rung));
+            if others > 0 && !shutdown.is_set() {
+                return Err(held_in(waiting_queue));
             }
         }
         Ok((count, marks))
     }
 
-    async fn write_down(&mut self, record: &Record, from: &str) -> Result<(), Fault> {
+    async fn write_down(&mut self, record: &Record, from: &str) -> Result<(), CliError> {
         let Some(audit) = &mut self.audit else {
             return Ok(());
         };
@@ -476,7 +483,7 @@ impl Forget<'_> {
     fn print(&mut self, line: Option<Value>, done: bool) {
         let Some(mut line) = line else { return };
         line["forgotten"] = json!(done);
-        self.listener.hears(|| self.output.json_line(&line));
+        self.printer.hears(|| self.output.json_line(&line));
     }
 }
 
@@ -487,18 +494,18 @@ fn messages(count: u64) -> String {
 }
 
 /// Why nothing is forgotten of a group that is to be left alone.
-fn on_hold_are(which: &str) -> Fault {
-    Fault::usage(format!(
+fn on_hold_are(which: &str) -> CliError {
+    CliError::usage(format!(
         "nothing was forgotten, because {which} on hold (`parked ls --group` says why): end that with `parked hold --release`, or name \
          what is meant by --id or --fingerprint"
     ))
 }
 
 /// Why nothing is forgotten while somebody looks at a waiting queue.
-fn held_in(rung: &str) -> Fault {
-    Fault::held(format!(
+fn held_in(waiting_queue: &str) -> CliError {
+    CliError::held(format!(
         "nothing more was forgotten, because a message that is not to be seen may be meant: somebody looks at {}; try again when they are done",
-        terminal_escape::line(rung)
+        terminal_escape::line(waiting_queue)
     ))
 }
 
@@ -508,15 +515,20 @@ fn take_one(marks: &mut Marks, mark: &str) -> bool {
     left.map(|left| *left -= 1).is_some()
 }
 
-async fn agreed(queue: &str, parked: usize, waiting: usize, stop: &Stop) -> Result<bool, Fault> {
+async fn agreed(
+    queue: &str,
+    parked: usize,
+    waiting: usize,
+    shutdown: &Shutdown,
+) -> Result<bool, CliError> {
     let question = format!(
         "Forget {} of {} for good, {parked} parked and {waiting} waiting?",
         messages((parked + waiting) as u64),
         terminal_escape::line(queue)
     );
-    let mut stop = stop.clone();
+    let mut shutdown = shutdown.clone();
     tokio::select! {
         agreed = prompt::agrees(&question) => agreed,
-        () = stop.wait() => Ok(false),
+        () = shutdown.wait() => Ok(false),
     }
 }

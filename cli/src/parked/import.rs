@@ -8,11 +8,11 @@ use serde_json::json;
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    audit::{Audit, Log},
-    export_format::{Line, Source},
+    audit::{Audit, AuditLog},
+    export_format::{ExportLine, ExportReader},
     target,
 };
-use crate::{error::Fault, exit::Exit, global::Global, output::Output, shutdown::Stop};
+use crate::{error::CliError, exit::Exit, global::Global, output::Output, shutdown::Shutdown};
 use retryrmq::terminal_escape;
 
 /// Park the messages of a file that `parked export` has written
@@ -42,7 +42,7 @@ pub(crate) struct Options {
     dry_run: bool,
 
     #[command(flatten)]
-    log: Log,
+    log: AuditLog,
 }
 
 const EXAMPLES: &str = "\
@@ -70,12 +70,12 @@ const SAFE_AGE: Duration = Duration::from_secs(2);
 
 /// Where messages are parked: for a work queue, or in a dead-letter queue itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Home {
+struct ImportTarget {
     queue: String,
     dlq: bool,
 }
 
-impl Home {
+impl ImportTarget {
     fn parked(&self, client: &Client) -> Parked {
         target::parked(client, &self.queue, self.dlq)
     }
@@ -89,9 +89,13 @@ impl Home {
     }
 }
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
-    let mut source = Source::open(&options.file, options.from_line)?;
-    let mut counts: BTreeMap<Home, u64> = BTreeMap::new();
+pub(crate) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
+    let mut source = ExportReader::open(&options.file, options.from_line)?;
+    let mut counts: BTreeMap<ImportTarget, u64> = BTreeMap::new();
     while let Some((_, line)) = source.next().map_err(nothing)? {
         *counts.entry(home_of(&options, &line)).or_default() += 1;
     }
@@ -118,14 +122,14 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         }
         return Ok(Exit::Ok);
     }
-    let stop = Stop::listen()?;
+    let shutdown = Shutdown::listen()?;
     let client = global.connect().await?;
     let found = Instant::now();
     all_exist(&client, &counts).await?;
     let of: Vec<_> = counts.keys().map(|home| home.queue.as_str()).collect();
     let audit = Audit::open(
         Some(&options.log),
-        (&client, &stop),
+        (&client, &shutdown),
         "import",
         &of.join(", "),
     )
@@ -142,7 +146,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         is_cut: false,
     };
     let progress = output.progress(Some(total), "imported");
-    let done = import.all(&mut source, &stop, &progress).await;
+    let done = import.all(&mut source, &shutdown, &progress).await;
     progress.finish_and_clear();
     let (imported, last, refused) = (import.imported, import.last, import.refused);
     let not_all = match refused.is_empty() {
@@ -175,8 +179,8 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     client.close().await;
     let summary = format!("{count}{not_all}");
     let go_on = format!("{summary}; {from_line}");
-    done.map_err(|fault| fault.on_the_way().after(&go_on))?;
-    if stop.is_set() && !is_whole {
+    done.map_err(|cli_error| cli_error.on_the_way().after(&go_on))?;
+    if shutdown.is_set() && !is_whole {
         output.note(&go_on);
         return Ok(Exit::Interrupted);
     }
@@ -201,24 +205,24 @@ fn lines(numbers: &[u64]) -> String {
 }
 
 /// Of a file that is bad before anything has begun.
-fn nothing(fault: Fault) -> Fault {
-    fault.after("nothing was imported")
+fn nothing(cli_error: CliError) -> CliError {
+    cli_error.after("nothing was imported")
 }
 
-fn home_of(options: &Options, line: &Line) -> Home {
+fn home_of(options: &Options, line: &ExportLine) -> ImportTarget {
     match &options.queue {
-        Some(queue) => Home {
+        Some(queue) => ImportTarget {
             queue: queue.clone(),
             dlq: options.dlq,
         },
-        None => Home {
+        None => ImportTarget {
             queue: line.queue.clone(),
             dlq: line.dlq,
         },
     }
 }
 
-fn names(counts: &BTreeMap<Home, u64>) -> String {
+fn names(counts: &BTreeMap<ImportTarget, u64>) -> String {
     let names: Vec<_> = counts
         .keys()
         .map(|home| terminal_escape::line(&home.parking()).into_owned())
@@ -226,8 +230,8 @@ fn names(counts: &BTreeMap<Home, u64>) -> String {
     names.join(", ")
 }
 
-async fn all_exist(client: &Client, counts: &BTreeMap<Home, u64>) -> Result<(), Fault> {
-    let parking: Vec<_> = counts.keys().map(Home::parking).collect();
+async fn all_exist(client: &Client, counts: &BTreeMap<ImportTarget, u64>) -> Result<(), CliError> {
+    let parking: Vec<_> = counts.keys().map(ImportTarget::parking).collect();
     let depths = client.depths(&parking).await?;
     let missing = counts.keys().zip(depths).find(|(_, depth)| depth.is_none());
     match missing {
@@ -241,7 +245,7 @@ async fn all_exist(client: &Client, counts: &BTreeMap<Home, u64>) -> Result<(), 
                 ),
                 None => String::new(),
             };
-            Err(Fault::not_found(format!(
+            Err(CliError::not_found(format!(
                 "there is no queue `{}`; nothing was imported: {make}name another queue with --queue",
                 terminal_escape::line(&parking)
             )))
@@ -259,7 +263,7 @@ struct Import<'a> {
     /// The lines before it that were not imported.
     refused: Vec<u64>,
     /// Why the first of them was not.
-    why: Option<Fault>,
+    why: Option<CliError>,
     /// Something was still under way when we ended.
     is_cut: bool,
 }
@@ -267,43 +271,47 @@ struct Import<'a> {
 impl Import<'_> {
     async fn all(
         &mut self,
-        source: &mut Source,
-        stop: &Stop,
+        source: &mut ExportReader,
+        shutdown: &Shutdown,
         progress: &indicatif::ProgressBar,
-    ) -> Result<(), Fault> {
-        let (mut wave, mut bytes) = (Vec::new(), 0);
+    ) -> Result<(), CliError> {
+        let (mut batch, mut bytes) = (Vec::new(), 0);
         loop {
             let next = source.next()?;
             let is_end = next.is_none();
-            let other = match (&next, wave.first()) {
+            let other = match (&next, batch.first()) {
                 (Some((_, line)), Some((_, first))) => {
                     home_of(self.options, line) != home_of(self.options, first)
                 }
                 _ => false,
             };
-            if is_end || other || wave.len() >= WAVE || bytes >= WAVE_BYTES {
+            if is_end || other || batch.len() >= WAVE || bytes >= WAVE_BYTES {
                 bytes = 0;
-                self.publish(std::mem::take(&mut wave), stop).await?;
+                self.publish(std::mem::take(&mut batch), shutdown).await?;
                 progress.set_position(self.imported);
-                if is_end || stop.is_set() {
+                if is_end || shutdown.is_set() {
                     return Ok(());
                 }
             }
             bytes += next.as_ref().map_or(0, |(_, line)| line.body.len());
-            wave.extend(next);
+            batch.extend(next);
         }
     }
 
-    async fn publish(&mut self, wave: Vec<(u64, Line)>, stop: &Stop) -> Result<(), Fault> {
-        let Some((_, first)) = wave.first() else {
+    async fn publish(
+        &mut self,
+        batch: Vec<(u64, ExportLine)>,
+        shutdown: &Shutdown,
+    ) -> Result<(), CliError> {
+        let Some((_, first)) = batch.first() else {
             return Ok(());
         };
         let home = home_of(self.options, first);
-        let lines: Vec<_> = wave
+        let lines: Vec<_> = batch
             .iter()
             .map(|(number, line)| (*number, line.mark.clone(), id_of(line)))
             .collect();
-        let messages = wave
+        let messages = batch
             .into_iter()
             .map(|(_, line)| {
                 let properties = line.properties.with_headers(line.headers);
@@ -311,11 +319,11 @@ impl Import<'_> {
             })
             .collect();
         let parked = home.parked(self.client);
-        let Some(answers) = stop.unless_cut(parked.restore(messages)).await else {
+        let Some(answers) = shutdown.unless_cut(parked.restore(messages)).await else {
             self.is_cut = true;
             return Ok(());
         };
-        let (mut audited, mut failed, mut fault) = (Vec::new(), Vec::new(), None);
+        let (mut audited, mut failed, mut cli_error) = (Vec::new(), Vec::new(), None);
         for ((number, mark, id), answer) in lines.into_iter().zip(answers) {
             match answer {
                 Ok(()) => {
@@ -332,7 +340,7 @@ impl Import<'_> {
                 }
                 Err(error) => {
                     let is_its_own = error.kind() == ErrorKind::TooLarge;
-                    let why = || Fault::from(error).after(&format!("this was line {number}"));
+                    let why = || CliError::from(error).after(&format!("this was line {number}"));
                     if is_its_own {
                         self.last = number;
                         self.refused.append(&mut failed);
@@ -341,7 +349,7 @@ impl Import<'_> {
                     } else {
                         // Behind the last that was imported it is left to --from-line.
                         failed.push(number);
-                        fault.get_or_insert_with(why);
+                        cli_error.get_or_insert_with(why);
                     }
                 }
             }
@@ -350,11 +358,11 @@ impl Import<'_> {
             let done = "what it does not name may be imported";
             audit.append(&audited, done).await?;
         }
-        fault.map_or(Ok(()), Err)
+        cli_error.map_or(Ok(()), Err)
     }
 }
 
-fn id_of(line: &Line) -> Option<String> {
+fn id_of(line: &ExportLine) -> Option<String> {
     let id = line.properties.message_id().as_ref();
     id.map(|id| id.as_str().to_owned())
 }

@@ -8,24 +8,24 @@ use serde_json::json;
 
 use super::{
     all_queues,
-    decode_args::Reading,
-    filter::{Criteria, Filter},
+    decode_args::DecodeArgs,
+    filter::{Filter, FilterArgs},
     foreign,
     message_ref::handle,
-    notes::{Notes, Told, Unseen},
-    other_consumers::Others,
+    notes::{NoteRow, Notes, OnHiddenHold},
+    other_consumers::OtherConsumers,
     record, selection,
-    sort::Ordered,
+    sort::SortedWalk,
     target,
 };
 use crate::{
     doctor,
-    error::Fault,
+    error::CliError,
     exit::Exit,
     global::Global,
     management::Management,
-    output::{Color, Column, Look, Output, Sheet, Text},
-    shutdown::Stop,
+    output::{Color, Column, Output, PagedTable, TableCell, TextStyle},
+    shutdown::Shutdown,
     time_format,
 };
 use retryrmq::terminal_escape;
@@ -67,10 +67,10 @@ pub(crate) struct Options {
     reason: Option<String>,
 
     #[command(flatten)]
-    criteria: Criteria,
+    filter_args: FilterArgs,
 
     #[command(flatten)]
-    reading: Reading,
+    reading: DecodeArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -107,9 +107,13 @@ impl Options {
     }
 }
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+pub(crate) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     let decoding = Arc::new(options.reading.open()?);
-    let mut filter = options.criteria.read(&options.reading, decoding)?;
+    let mut filter = options.filter_args.read(&options.reading, decoding)?;
     filter.of_kind(
         options
             .fingerprint
@@ -122,15 +126,15 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
             .map(selection::reason)
             .transpose()?,
     );
-    let stop = Stop::listen()?;
+    let shutdown = Shutdown::listen()?;
     if let Some(queue) = options.queue.clone() {
         if options.management.is_said() {
-            let desk = options.management.open(global)?;
-            doctor::warn_of_lost_parking(&queue, &desk).await;
+            let management_client = options.management.open(global)?;
+            doctor::warn_of_lost_parking(&queue, &management_client).await;
         }
         let client = global.connect().await?;
         let parked = target::parked(&client, &queue, options.dlq);
-        let listed = one(&options, &mut filter, (&client, &parked), stop, output).await;
+        let listed = one(&options, &mut filter, (&client, &parked), shutdown, output).await;
         client.close().await;
         filter.tell(output);
         return Ok(listed?.0);
@@ -140,7 +144,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let (mut exit, mut all) = (Exit::Ok, 0);
     let mut failed = None;
     for name in &names {
-        if stop.is_set() {
+        if shutdown.is_set() {
             exit = Exit::Interrupted;
             break;
         }
@@ -149,30 +153,30 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
             &options,
             &mut filter,
             (&client, &parked),
-            stop.clone(),
+            shutdown.clone(),
             output,
         )
         .await
         {
             Ok((Exit::Ok, seen)) => all += seen,
             Ok((other, seen)) => (exit, all) = (other, all + seen),
-            Err(fault) if fault.is_closed_pipe() => return Err(fault),
+            Err(cli_error) if cli_error.is_closed_pipe() => return Err(cli_error),
             // It has gone meanwhile, or may not be read; the others can be.
-            Err(fault) => {
-                output.note(fault.sentence());
-                failed.get_or_insert(fault);
+            Err(cli_error) => {
+                output.note(cli_error.sentence());
+                failed.get_or_insert(cli_error);
             }
         }
     }
     client.close().await;
     filter.tell(output);
-    if let Some(fault) = failed {
-        return Err(fault);
+    if let Some(cli_error) = failed {
+        return Err(cli_error);
     }
     if exit == Exit::Ok {
         let count = names.len();
         if all == 0 && !filter.is_empty() {
-            return Err(Fault::not_found(format!(
+            return Err(CliError::not_found(format!(
                 "no dead letter like that; queues that were looked through: {count}"
             )));
         }
@@ -189,23 +193,27 @@ async fn one(
     options: &Options,
     filter: &mut Filter,
     (client, parked): (&Client, &Parked),
-    stop: Stop,
+    shutdown: Shutdown,
     output: &Output,
-) -> Result<(Exit, usize), Fault> {
+) -> Result<(Exit, usize), CliError> {
     let is_dlq = options.dlq || options.all_queues;
-    let Some(mut walk) = Ordered::open(parked, is_dlq, stop.clone()).await? else {
+    let Some(mut walk) = SortedWalk::open(parked, is_dlq, shutdown.clone()).await? else {
         return Ok((Exit::Interrupted, 0));
     };
     let total = walk.browse.remaining();
     if total > 0 || !options.all_queues {
         warn_of(&walk);
     }
-    let listed = match notes_of(options, client, &stop).await {
+    let listed = match notes_of(options, client, &shutdown).await {
         Ok(Some(notes)) => list(options, (filter, &notes), &mut walk, output).await,
         Ok(None) => Ok(0),
-        Err(fault) => Err(fault),
+        Err(cli_error) => Err(cli_error),
     };
-    let (others, stopped, seen) = (Others::of(&walk.browse), walk.is_stopped(), walk.place);
+    let (others, stopped, seen) = (
+        OtherConsumers::of(&walk.browse),
+        walk.is_stopped(),
+        walk.place,
+    );
     let listed = walk.close_after(listed).await?;
     if stopped {
         return Ok((Exit::Interrupted, listed));
@@ -241,18 +249,22 @@ async fn one(
 }
 
 /// What operators wrote about the groups, of one queue that is listed by group.
-async fn notes_of(options: &Options, client: &Client, stop: &Stop) -> Result<Option<Notes>, Fault> {
+async fn notes_of(
+    options: &Options,
+    client: &Client,
+    shutdown: &Shutdown,
+) -> Result<Option<Notes>, CliError> {
     match &options.queue {
         Some(queue) if options.group => {
             let work = target::family(queue, options.dlq);
-            Notes::unless_cut(stop, client, work, Unseen::IsTold).await
+            Notes::unless_cut(shutdown, client, work, OnHiddenHold::IsTold).await
         }
         _ => Ok(Some(Notes::default())),
     }
 }
 
 /// Tells what is wrong with the parking queue.
-pub(super) fn warn_of(walk: &Ordered) {
+pub(super) fn warn_of(walk: &SortedWalk) {
     if let Some(warning) = walk.browse.warning() {
         tracing::warn!("{}", terminal_escape::line(warning));
     }
@@ -262,9 +274,9 @@ pub(super) fn warn_of(walk: &Ordered) {
 async fn list(
     options: &Options,
     (filter, notes): (&mut Filter, &Notes),
-    walk: &mut Ordered,
+    walk: &mut SortedWalk,
     output: &Output,
-) -> Result<usize, Fault> {
+) -> Result<usize, CliError> {
     let limit = options.most();
     let total = walk.browse.remaining();
     let progress = output.progress(Some(total.into()), "looked at");
@@ -292,14 +304,14 @@ async fn list(
         } else {
             if listing.rows.len() == PAGE {
                 // How many they are is not known yet.
-                let title = (options.all_queues && listing.sheet.is_none()).then_some(&name);
+                let title = (options.all_queues && listing.paged_table.is_none()).then_some(&name);
                 progress.suspend(|| listing.print(title, output))?;
             }
             listing.rows.push(row(place, &record, output));
         }
     }
     progress.finish_and_clear();
-    let is_titled = listing.sheet.is_some();
+    let is_titled = listing.paged_table.is_some();
     let title = format!("{name}  {listed}");
     let title =
         (listed > 0 && options.all_queues && !output.is_json() && !is_titled).then_some(&title);
@@ -309,7 +321,7 @@ async fn list(
             output.line(&output.bold(title))?;
         }
         groups.is_cut = walk.is_stopped()
-            || Others::of(&walk.browse).hold()
+            || OtherConsumers::of(&walk.browse).hold()
             || listed == limit && walk.place < total as usize;
         groups.print(queue, notes, output)?;
     } else {
@@ -324,13 +336,13 @@ const PAGE: usize = 1_000;
 /// A table of messages, page by page.
 #[derive(Default)]
 struct Listing {
-    rows: Vec<Vec<Text>>,
+    rows: Vec<Vec<TableCell>>,
     /// What was printed so far, and whether that says where messages came from.
-    sheet: Option<(Sheet, bool)>,
+    paged_table: Option<(PagedTable, bool)>,
 }
 
 impl Listing {
-    fn print(&mut self, title: Option<&String>, output: &Output) -> Result<(), Fault> {
+    fn print(&mut self, title: Option<&String>, output: &Output) -> Result<(), CliError> {
         if let Some(title) = title {
             output.line(&output.bold(title))?;
         }
@@ -338,14 +350,15 @@ impl Listing {
         if rows.is_empty() {
             return Ok(());
         }
-        let elsewhere = are_from_elsewhere(&rows) || self.sheet.as_ref().is_some_and(|(_, is)| *is);
+        let elsewhere =
+            are_from_elsewhere(&rows) || self.paged_table.as_ref().is_some_and(|(_, is)| *is);
         // Another column is another table.
-        let sheet = self.sheet.take().filter(|(_, is)| *is == elsewhere);
-        let (mut sheet, _) =
-            sheet.unwrap_or_else(|| (Sheet::new(&columns(elsewhere, output)), elsewhere));
+        let paged_table = self.paged_table.take().filter(|(_, is)| *is == elsewhere);
+        let (mut paged_table, _) = paged_table
+            .unwrap_or_else(|| (PagedTable::new(&columns(elsewhere, output)), elsewhere));
         leave_out(&mut rows, elsewhere, output);
-        output.page(&mut sheet, rows)?;
-        self.sheet = Some((sheet, elsewhere));
+        output.page(&mut paged_table, rows)?;
+        self.paged_table = Some((paged_table, elsewhere));
         Ok(())
     }
 }
@@ -354,12 +367,15 @@ impl Listing {
 const LONGEST_ERROR: usize = 200;
 
 /// Prints the table of `ls`; also what is shown before messages are dropped.
-pub(super) fn print(rows: Vec<Vec<Text>>, output: &Output) -> Result<(), Fault> {
-    let mut listing = Listing { rows, sheet: None };
+pub(super) fn print(rows: Vec<Vec<TableCell>>, output: &Output) -> Result<(), CliError> {
+    let mut listing = Listing {
+        rows,
+        paged_table: None,
+    };
     listing.print(None, output)
 }
 
-fn are_from_elsewhere(rows: &[Vec<Text>]) -> bool {
+fn are_from_elsewhere(rows: &[Vec<TableCell>]) -> bool {
     rows.iter()
         .any(|row| row.get(FROM).is_some_and(|from| !from.is_empty()))
 }
@@ -398,7 +414,7 @@ fn left_out(elsewhere: bool, output: &Output) -> Range<usize> {
     }
 }
 
-fn leave_out(rows: &mut [Vec<Text>], elsewhere: bool, output: &Output) {
+fn leave_out(rows: &mut [Vec<TableCell>], elsewhere: bool, output: &Output) {
     for row in rows {
         row.drain(left_out(elsewhere, output));
     }
@@ -413,7 +429,7 @@ fn is_wide(output: &Output) -> bool {
 }
 
 /// One row of it.
-pub(super) fn row(place: usize, record: &Record, output: &Output) -> Vec<Text> {
+pub(super) fn row(place: usize, record: &Record, output: &Output) -> Vec<TableCell> {
     let message = record.message();
     let parked = match record.parked_at {
         Some(time) if output.width().is_none() => {
@@ -440,25 +456,25 @@ pub(super) fn row(place: usize, record: &Record, output: &Output) -> Vec<Text> {
         home => terminal_escape::line(home),
     };
     let mut row = vec![
-        Look::Dim.of(handle(place, record)),
+        TextStyle::Dim.of(handle(place, record)),
         message.message_id().map_or_else(
-            || Look::Dim.of("-"),
-            |id| Look::Bold.of(terminal_escape::line(id)),
+            || TextStyle::Dim.of("-"),
+            |id| TextStyle::Bold.of(terminal_escape::line(id)),
         ),
-        Look::Plain.of(from),
-        Look::Plain.of(parked),
+        TextStyle::Plain.of(from),
+        TextStyle::Plain.of(parked),
         reason(record.reason),
-        Look::Plain.of(attempts),
+        TextStyle::Plain.of(attempts),
     ];
     if is_wide(output) {
-        row.push(Look::Dim.of(fingerprint(&record.fingerprint, output)));
+        row.push(TextStyle::Dim.of(fingerprint(&record.fingerprint, output)));
     }
     // On a terminal the table cuts it to its width; elsewhere a row is to be read as well.
     let error = match foreign::task(record) {
         Some((task, _)) => format!("{}: {}", terminal_escape::line(&task), error(record)),
         None => error(record),
     };
-    row.push(Look::Plain.of(console::truncate_str(&error, LONGEST_ERROR, "…")));
+    row.push(TextStyle::Plain.of(console::truncate_str(&error, LONGEST_ERROR, "…")));
     row
 }
 
@@ -472,16 +488,16 @@ fn fingerprint(all: &str, output: &Output) -> String {
     terminal_escape::line(shown).into_owned()
 }
 
-fn reason(reason: Option<ParkReason>) -> Text {
+fn reason(reason: Option<ParkReason>) -> TableCell {
     let Some(reason) = reason else {
-        return Look::Dim.of("unknown");
+        return TextStyle::Dim.of("unknown");
     };
     let color = match reason {
         ParkReason::Exhausted | ParkReason::TooOld | ParkReason::Expired => Color::Yellow,
         ParkReason::Requested => Color::Cyan,
         _ => Color::Red,
     };
-    Look::In(color).of(reason)
+    TextStyle::In(color).of(reason)
 }
 
 /// The error with its type, unless the text says it already.
@@ -537,7 +553,7 @@ impl Groups {
         group.last = group.last.max(record.parked_at);
     }
 
-    fn print(self, queue: Option<&str>, notes: &Notes, output: &Output) -> Result<(), Fault> {
+    fn print(self, queue: Option<&str>, notes: &Notes, output: &Output) -> Result<(), CliError> {
         let is_cut = self.is_cut;
         let mut groups: Vec<_> = self.all.into_iter().collect();
         groups.sort_by(|((fingerprint, _), group), ((other, _), more)| {
@@ -584,16 +600,16 @@ impl Groups {
             let (place, example) = &group.example;
             let example = format!("#{place}={}", example.get(..8).unwrap_or(example));
             let at_least = if is_cut { "≥" } else { "" };
-            let mut row = vec![Look::Bold.of(format!("{at_least}{}", group.count))];
+            let mut row = vec![TextStyle::Bold.of(format!("{at_least}{}", group.count))];
             if wide {
                 row.push(reason(why));
             }
             row.extend([
-                Look::Plain.of(age(group.first)),
-                Look::Plain.of(age(group.last)),
-                Look::Dim.of(fingerprint(&mark, output)),
-                Look::Dim.of(example),
-                Look::Plain.of(group.shown),
+                TextStyle::Plain.of(age(group.first)),
+                TextStyle::Plain.of(age(group.last)),
+                TextStyle::Dim.of(fingerprint(&mark, output)),
+                TextStyle::Dim.of(example),
+                TextStyle::Plain.of(group.shown),
             ]);
             row
         });

@@ -32,7 +32,7 @@ mod target;
 
 use clap::Subcommand;
 
-use crate::{error::Fault, exit::Exit, global::Global, output::Output};
+use crate::{error::CliError, exit::Exit, global::Global, output::Output};
 
 /// Look at parked messages, replay, drop, keep or forget them
 ///
@@ -52,10 +52,14 @@ pub(crate) enum Command {
     Compact(compact::Options),
     Forget(forget::Options),
     Tag(tag::Tag),
-    Hold(tag::Hold),
+    Hold(tag::HoldArgs),
 }
 
-pub(crate) async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit, Fault> {
+pub(crate) async fn run(
+    command: Command,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     match command {
         Command::Ls(options) => ls::run(options, global, output).await,
         Command::Show(options) => show::run(options, global, output).await,

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::{
-    error::Fault,
-    output::{Column, Look, Output},
-    shutdown::Stop,
+    error::CliError,
+    output::{Column, Output, TextStyle},
+    shutdown::Shutdown,
     time_format,
 };
 use retryrmq::terminal_escape;
@@ -29,7 +29,7 @@ pub(super) struct Notes(note::Notes);
 
 /// What follows where a user may not see what is on hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unseen {
+pub(super) enum OnHiddenHold {
     /// A warning: what is done then can be undone.
     IsTold,
     /// Nothing is done: somebody may have said that it must not be.
@@ -42,7 +42,7 @@ impl Notes {
     /// # Errors
     /// When somebody else reads them all the time, where this user may not read them, and those of a lost connection: then it is not
     /// known what is held.
-    pub(super) async fn of(client: &Client, queue: Option<&str>) -> Result<Self, Fault> {
+    pub(super) async fn of(client: &Client, queue: Option<&str>) -> Result<Self, CliError> {
         let Some(queue) = queue else {
             return Ok(Self::default());
         };
@@ -80,17 +80,17 @@ impl Notes {
 
     /// Like [`of`](Self::of); none when we are to end and a broker with an alarm does not let the notes be read.
     pub(super) async fn unless_cut(
-        stop: &Stop,
+        shutdown: &Shutdown,
         client: &Client,
         queue: Option<&str>,
-        unseen: Unseen,
-    ) -> Result<Option<Self>, Fault> {
-        match stop.unless_cut(Self::of(client, queue)).await {
-            Some(Err(fault)) if fault.code() == REFUSED && unseen == Unseen::IsTold => {
-                tracing::warn!("{}", terminal_escape::line(fault.sentence()));
+        unseen: OnHiddenHold,
+    ) -> Result<Option<Self>, CliError> {
+        match shutdown.unless_cut(Self::of(client, queue)).await {
+            Some(Err(cli_error)) if cli_error.code() == REFUSED && unseen == OnHiddenHold::IsTold => {
+                tracing::warn!("{}", terminal_escape::line(cli_error.sentence()));
                 Ok(Some(Self::default()))
             }
-            Some(Err(fault)) if fault.code() == REFUSED => Err(fault
+            Some(Err(cli_error)) if cli_error.code() == REFUSED => Err(cli_error
                 .after("nothing was done: give the user that permission, or name what is meant by id or --fingerprint")),
             notes => notes.transpose(),
         }
@@ -105,7 +105,7 @@ impl Notes {
         queue: &str,
         note: &Note,
         known: u64,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CliError> {
         let parked = client.parked(family(queue));
         let name = parked.name();
         parked.make().await?;
@@ -118,12 +118,12 @@ impl Notes {
         sleep(SAFE_AGE).await;
         for _ in 0..TRIES {
             let mut browse = parked.browse().await?;
-            let swept = sweep(&mut browse, note, known).await;
+            let result = remove_superseded(&mut browse, note, known).await;
             browse.close().await?;
-            match swept? {
-                Some(Swept::Replaced) => return Ok(()),
-                Some(Swept::TakenBack) => {
-                    return Err(Fault::failed(
+            match result? {
+                Some(NoteResult::Replaced) => return Ok(()),
+                Some(NoteResult::TakenBack) => {
+                    return Err(CliError::failed(
                         "somebody else has written about this group at the same time, so this was taken back: look at the group with `parked ls --group`, and try again",
                     ));
                 }
@@ -161,14 +161,14 @@ impl Notes {
         &self,
         fingerprints: impl Iterator<Item = &'a str>,
         output: &Output,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CliError> {
         let mut rows = Vec::new();
         for note in fingerprints.filter_map(|fingerprint| self.about(fingerprint)) {
-            let text = |text: &str| Look::Plain.of(terminal_escape::line(text));
+            let text = |text: &str| TextStyle::Plain.of(terminal_escape::line(text));
             let mark = note.fingerprint.get(..8).unwrap_or(&note.fingerprint);
             rows.push(vec![
-                Look::Dim.of(terminal_escape::line(mark)),
-                Look::Bold.of(if note.hold { "hold" } else { "-" }),
+                TextStyle::Dim.of(terminal_escape::line(mark)),
+                TextStyle::Bold.of(if note.hold { "hold" } else { "-" }),
                 text(if note.owner.is_empty() {
                     "-"
                 } else {
@@ -192,7 +192,7 @@ impl Notes {
 }
 
 /// What became of a note.
-enum Swept {
+enum NoteResult {
     /// The ones before it are gone.
     Replaced,
     /// Somebody else had written, and it is gone itself.
@@ -200,7 +200,11 @@ enum Swept {
 }
 
 /// Takes away what `note` replaces, or itself; none where somebody else looks at the notes too, and may hold one that is not seen here.
-async fn sweep(browse: &mut Browse, note: &Note, known: u64) -> retryrmq::Result<Option<Swept>> {
+async fn remove_superseded(
+    browse: &mut Browse,
+    note: &Note,
+    known: u64,
+) -> retryrmq::Result<Option<NoteResult>> {
     let (mut old, mut own, mut is_late) = (Vec::new(), Vec::new(), false);
     while let Some(record) = browse.next().await? {
         match serde_json::from_slice::<Note>(record.message().body()) {
@@ -220,8 +224,8 @@ async fn sweep(browse: &mut Browse, note: &Note, known: u64) -> retryrmq::Result
         browse.drop(&record).await?;
     }
     Ok(Some(match is_late {
-        true => Swept::TakenBack,
-        false => Swept::Replaced,
+        true => NoteResult::TakenBack,
+        false => NoteResult::Replaced,
     }))
 }
 
@@ -230,8 +234,8 @@ async fn pause() {
     sleep(Duration::from_millis(fastrand::u64(50..400))).await;
 }
 
-fn busy(name: &str, what: &str) -> Fault {
-    Fault::held(format!(
+fn busy(name: &str, what: &str) -> CliError {
+    CliError::held(format!(
         "others read the notes in {} all the time, so that it is not known {what}",
         terminal_escape::line(name)
     ))
@@ -241,24 +245,24 @@ fn busy(name: &str, what: &str) -> Fault {
 const REFUSED: &str = ErrorKind::AccessRefused.code();
 
 /// Says what is not known where a user may not look.
-fn unseen(error: retryrmq::Error) -> Fault {
+fn unseen(error: retryrmq::Error) -> CliError {
     let is_refused = error.kind() == ErrorKind::AccessRefused;
-    let fault = Fault::from(error);
+    let cli_error = CliError::from(error);
     match is_refused {
-        true => fault.after("so it is not known what is on hold"),
-        false => fault,
+        true => cli_error.after("so it is not known what is on hold"),
+        false => cli_error,
     }
 }
 
 /// A note as the command prints it.
-pub(super) trait Told {
+pub(super) trait NoteRow {
     /// For `--json`.
     fn json(&self) -> Value;
     /// One line for people.
     fn sentence(&self) -> String;
 }
 
-impl Told for Note {
+impl NoteRow for Note {
     fn json(&self) -> Value {
         let at = SystemTime::UNIX_EPOCH + Duration::from_millis(self.at.min(1 << 50));
         json!({

@@ -2,14 +2,14 @@
 
 use retryrmq::{Browse, Error, terminal_escape};
 
-use crate::{error::Fault, exit::Exit, output::Output};
+use crate::{error::CliError, exit::Exit, output::Output};
 
 /// Why a walk cannot go on; somebody who consumes a classic queue exclusively is no lack of a permission.
-pub(super) fn refused(error: Error, parking: &str) -> Fault {
+pub(super) fn refused(error: Error, parking: &str) -> CliError {
     if !error.to_string().contains("in exclusive use") {
         return error.into();
     }
-    Fault::held(format!(
+    CliError::held(format!(
         "another consumer uses {} exclusively; try again when it is done",
         terminal_escape::line(parking)
     ))
@@ -17,14 +17,14 @@ pub(super) fn refused(error: Error, parking: &str) -> Fault {
 
 /// What is known of it at the end of a walk.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Others {
+pub(super) struct OtherConsumers {
     /// How many take messages out of the parking queue.
     consumers: u32,
     /// How many messages they took during the walk.
     taken: u32,
 }
 
-impl Others {
+impl OtherConsumers {
     pub(super) fn of(browse: &Browse) -> Self {
         Self {
             consumers: browse.others(),
@@ -58,32 +58,32 @@ impl Others {
     }
 
     /// Tells people; a program reads it as an error.
-    pub(super) fn told(self, parking: &str, output: &Output) -> Result<Exit, Fault> {
+    pub(super) fn told(self, parking: &str, output: &Output) -> Result<Exit, CliError> {
         let sentence = self.sentence(parking);
         if output.is_json() {
-            return Err(Fault::held(sentence));
+            return Err(CliError::held(sentence));
         }
         output.note(&sentence);
         Ok(Exit::Held)
     }
 
     /// The error for an id that a message may have which is not to be seen.
-    pub(super) fn may_hold_more(self, parking: &str) -> Fault {
-        Fault::held(format!(
+    pub(super) fn may_hold_more(self, parking: &str) -> CliError {
+        CliError::held(format!(
             "nothing was dropped, because a message that is not visible may have the same id or failure: {}; or write #1=MARK, as `parked ls` shows it",
             self.sentence(parking)
         ))
     }
 
     /// The error for messages that are not there, or not to be seen.
-    pub(super) fn or_not_found(self, which: &str, parking: &str) -> Fault {
+    pub(super) fn or_not_found(self, which: &str, parking: &str) -> CliError {
         if self.hold() {
-            Fault::held(format!(
+            CliError::held(format!(
                 "no message {which} among the visible ones; {}",
                 self.sentence(parking)
             ))
         } else {
-            Fault::not_found(format!(
+            CliError::not_found(format!(
                 "no message {which} in `{}`; see `retryrmq parked ls`",
                 terminal_escape::line(parking)
             ))

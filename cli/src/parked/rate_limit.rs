@@ -42,12 +42,12 @@ impl FromStr for Rate {
 
 /// When the next wave may go.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct RateLimiter {
     rate: Option<Rate>,
     next: Instant,
 }
 
-impl Pace {
+impl RateLimiter {
     pub(super) fn of(rate: Option<Rate>) -> Self {
         Self {
             rate,
@@ -56,7 +56,7 @@ impl Pace {
     }
 
     /// How many go at a time.
-    pub(super) fn wave(&self) -> usize {
+    pub(super) fn batch(&self) -> usize {
         let Some(Rate { every }) = self.rate else {
             return WAVE;
         };
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_rate_is_read_and_says_how_many_go_at_a_time() {
-        for (text, micros, wave) in [
+        for (text, micros, batch) in [
             ("50/s", 20_000, 5),
             ("50", 20_000, 5),
             ("1/s", 1_000_000, 1),
@@ -93,7 +93,7 @@ mod tests {
         ] {
             let rate: Rate = text.parse().unwrap();
             assert_eq!(rate.every, Duration::from_micros(micros), "{text}");
-            assert_eq!(Pace::of(Some(rate)).wave(), wave, "{text}");
+            assert_eq!(RateLimiter::of(Some(rate)).batch(), batch, "{text}");
         }
         for text in [
             "", "/s", "0", "-1/s", "x/s", "5/d", "nan", "inf/s", "0.5/h0", "1e-9",
@@ -103,18 +103,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_wave_waits_for_what_went_before_it() {
-        let mut pace = Pace::of(Some("50/s".parse().unwrap()));
-        assert_eq!(pace.wave(), 5);
+    async fn a_batch_waits_for_what_went_before_it() {
+        let mut rate_limiter = RateLimiter::of(Some("50/s".parse().unwrap()));
+        assert_eq!(rate_limiter.batch(), 5);
         let start = Instant::now();
         for _ in 0..10 {
-            pace.wait(5).await;
+            rate_limiter.wait(5).await;
         }
         assert_eq!(start.elapsed(), Duration::from_millis(900));
-        let mut free = Pace::of(None);
+        let mut free = RateLimiter::of(None);
         free.wait(1_000).await;
         assert_eq!(
-            (start.elapsed(), free.wave()),
+            (start.elapsed(), free.batch()),
             (Duration::from_millis(900), WAVE)
         );
     }

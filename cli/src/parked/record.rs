@@ -3,7 +3,7 @@
 use retryrmq::Record;
 use retryrmq_operator::{
     decoding::Decoded,
-    other_libraries::{DeadLetter, Replay},
+    other_libraries::{DeadLetter, ReplayedMessage},
 };
 use serde_json::{Value, json};
 
@@ -67,7 +67,7 @@ pub(super) fn full(place: usize, record: &Record, letter: Option<&DeadLetter>) -
         return all;
     };
     all["message_type"] = json!(letter.message_type);
-    if let Replay::Original { body, properties } = &letter.replay {
+    if let ReplayedMessage::Original { body, properties } = &letter.replay {
         let properties = foreign::unwrapped(properties);
         let mut original = json!({
             "properties": json::properties(&properties),
@@ -93,7 +93,7 @@ pub(super) fn decoded(decoded: &Decoded<'_>) -> Value {
         "type": fit.map(|fit| &fit.message).or(decoded.schema.as_ref()),
         "score": fit.map(|fit| fit.score),
         "value": decoded.value,
-        "breaks_off": decoded.breaks_off.as_ref().map(|broken| json!({
+        "truncation": decoded.truncation.as_ref().map(|broken| json!({
             "within": broken.within,
             "byte": broken.byte,
             "why": broken.why,

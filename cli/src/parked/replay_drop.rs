@@ -6,17 +6,19 @@ use clap::Args;
 use retryrmq::{Record, parse_duration};
 
 use super::{
-    action::{Choice, Deed},
-    apply::{Doing, Go, Manner},
+    action::{Action, Selected},
+    apply::{Apply, Progress, ReplayArgs},
     ls,
-    notes::{Notes, Unseen},
-    other_consumers::Others,
+    notes::{Notes, OnHiddenHold},
+    other_consumers::OtherConsumers,
     selection::Selection,
-    sort::Ordered,
-    summary::{SHOWN, Tally},
+    sort::SortedWalk,
+    summary::{SHOWN, Summary},
     target,
 };
-use crate::{error::Fault, exit::Exit, global::Global, output::Output, prompt, shutdown::Stop};
+use crate::{
+    error::CliError, exit::Exit, global::Global, output::Output, prompt, shutdown::Shutdown,
+};
 use retryrmq::terminal_escape;
 
 /// Send parked messages back to the tail of their queue, their attempts counted from the start
@@ -55,14 +57,14 @@ are not the oldest where they were looked at before; it says so.",
 )]
 pub(crate) struct Replay {
     #[command(flatten)]
-    choice: Choice,
+    selected: Selected,
 
     /// Send them to this queue, wherever they came from
     #[arg(long, value_name = "QUEUE")]
     to: Option<String>,
 
     #[command(flatten)]
-    manner: Manner,
+    args: ReplayArgs,
 }
 
 /// Drop parked messages
@@ -89,7 +91,7 @@ bodies whose format or protobuf type is a guess (--proto, --type). --limit takes
 )]
 pub(crate) struct Drop {
     #[command(flatten)]
-    choice: Choice,
+    selected: Selected,
 
     /// Do not ask for confirmation
     #[arg(long)]
@@ -121,32 +123,32 @@ queue. It leaves the queue of dropped messages after that is confirmed.",
 )]
 pub(crate) struct Restore {
     #[command(flatten)]
-    choice: Choice,
+    selected: Selected,
 }
 
 pub(super) async fn replay(
     options: Replay,
     global: &Global,
     output: &Output,
-) -> Result<Exit, Fault> {
+) -> Result<Exit, CliError> {
     if options
         .to
         .as_ref()
         .is_some_and(|to| to.is_empty() || to.len() > 255)
     {
-        return Err(Fault::usage(
+        return Err(CliError::usage(
             "--to names no queue: a name has 1 to 255 bytes",
         ));
     }
-    let mut selection = options.choice.which.read()?;
-    if !options.choice.dry_run {
+    let mut selection = options.selected.which.read()?;
+    if !options.selected.dry_run {
         selection.refuse_guesses()?;
     }
-    let deed = Deed::Replay(options.to);
+    let action = Action::Replay(options.to);
     act(
-        options.choice,
+        options.selected,
         selection,
-        (deed, options.manner),
+        (action, options.args),
         true,
         global,
         output,
@@ -154,22 +156,26 @@ pub(super) async fn replay(
     .await
 }
 
-pub(super) async fn drop(options: Drop, global: &Global, output: &Output) -> Result<Exit, Fault> {
-    let sure = options.yes || options.choice.dry_run;
+pub(super) async fn drop(
+    options: Drop,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
+    let sure = options.yes || options.selected.dry_run;
     if !sure && !prompt::can_ask() {
-        return Err(Fault::usage(
+        return Err(CliError::usage(
             "this drops messages: pass --yes, or look first with --dry-run",
         ));
     }
-    let mut selection = options.choice.which.read()?;
-    if options.yes && !options.choice.dry_run {
+    let mut selection = options.selected.which.read()?;
+    if options.yes && !options.selected.dry_run {
         selection.refuse_guesses()?;
     }
     if let Some(place) = selection
         .bare_place()
-        .filter(|_| options.yes && !options.choice.dry_run)
+        .filter(|_| options.yes && !options.selected.dry_run)
     {
-        return Err(Fault::usage(format!(
+        return Err(CliError::usage(format!(
             "{place} alone does not name what is dropped, because places move: write {place}=MARK, as `parked ls` shows it, or the message's id"
         )));
     }
@@ -177,99 +183,100 @@ pub(super) async fn drop(options: Drop, global: &Global, output: &Output) -> Res
     let keep = parse_duration(text.unwrap_or("1d"))
         .ok()
         .filter(|keep| (SECOND..=LONGEST_KEPT).contains(keep))
-        .ok_or_else(|| Fault::usage("--keep is a time such as 1d or 12h, from 1s to 365d"))?;
+        .ok_or_else(|| CliError::usage("--keep is a time such as 1d or 12h, from 1s to 365d"))?;
     // What is in the queue of dropped messages already is dropped from there for good.
     let was_dropped =
-        options.choice.dlq && target::before_the_drop(&options.choice.queue).is_some();
+        options.selected.dlq && target::before_the_drop(&options.selected.queue).is_some();
     if was_dropped && options.keep.is_some() {
-        return Err(Fault::usage(
+        return Err(CliError::usage(
             "what is in the queue of dropped messages is dropped from there for good: leave --keep out",
         ));
     }
     let keep = (!options.for_good && !was_dropped).then_some(keep);
-    let manner = Manner::of_drop(options.keep.is_some());
-    let deed = (Deed::Drop(keep), manner);
-    act(options.choice, selection, deed, sure, global, output).await
+    let args = ReplayArgs::of_drop(options.keep.is_some());
+    let action = (Action::Drop(keep), args);
+    act(options.selected, selection, action, sure, global, output).await
 }
 
 pub(super) async fn restore(
     options: Restore,
     global: &Global,
     output: &Output,
-) -> Result<Exit, Fault> {
+) -> Result<Exit, CliError> {
     // Whoever looked at that queue with --dlq names it, which does not say from which queue its messages were dropped.
-    if let Some(work) = target::before_the_drop(&options.choice.queue) {
+    if let Some(work) = target::before_the_drop(&options.selected.queue) {
         let work = terminal_escape::line(work);
-        return Err(Fault::usage(format!(
+        return Err(CliError::usage(format!(
             "name the queue and not that of its dropped messages: `parked restore {work}`, or `parked restore {work} --dlq` if they were dropped from the dead-letter queue {work}"
         )));
     }
-    let selection = options.choice.which.read()?;
-    let deed = (Deed::Restore, Manner::default());
-    act(options.choice, selection, deed, true, global, output).await
+    let selection = options.selected.which.read()?;
+    let action = (Action::Restore, ReplayArgs::default());
+    act(options.selected, selection, action, true, global, output).await
 }
 
 async fn act(
-    choice: Choice,
+    selected: Selected,
     selection: Selection,
-    (deed, manner): (Deed, Manner),
+    (action, args): (Action, ReplayArgs),
     sure: bool,
     global: &Global,
     output: &Output,
-) -> Result<Exit, Fault> {
-    let stop = Stop::listen()?;
+) -> Result<Exit, CliError> {
+    let shutdown = Shutdown::listen()?;
     let client = global.connect().await?;
-    let parked = match deed {
-        Deed::Restore => target::parked(&client, &choice.queue, choice.dlq).dropped(),
-        _ => target::parked(&client, &choice.queue, choice.dlq),
+    let parked = match action {
+        Action::Restore => target::parked(&client, &selected.queue, selected.dlq).dropped(),
+        _ => target::parked(&client, &selected.queue, selected.dlq),
     };
     // What somebody dropped is not on hold any more.
-    let is_restore = matches!(deed, Deed::Restore);
+    let is_restore = matches!(action, Action::Restore);
     let notes = if is_restore || selection.is_named() || selection.wants_a_fingerprint() {
         Some(Notes::default())
     } else {
-        let work = target::family(&choice.queue, choice.dlq);
-        let unseen = match deed {
-            Deed::Drop(_) if !choice.dry_run => Unseen::Refuses,
-            _ => Unseen::IsTold,
+        let work = target::family(&selected.queue, selected.dlq);
+        let unseen = match action {
+            Action::Drop(_) if !selected.dry_run => OnHiddenHold::Refuses,
+            _ => OnHiddenHold::IsTold,
         };
-        Notes::unless_cut(&stop, &client, work, unseen).await?
+        Notes::unless_cut(&shutdown, &client, work, unseen).await?
     };
     let Some(notes) = notes else {
         return Ok(Exit::Interrupted);
     };
-    let mut doing = Doing::prepare(
+    let mut apply = Apply::prepare(
         (&client, &parked),
-        &stop,
-        &choice,
-        &deed,
-        &manner,
+        &shutdown,
+        &selected,
+        &action,
+        &args,
         (global, output),
     )
     .await?;
-    let Some(ordered) = Ordered::open(&parked, choice.dlq || is_restore, stop).await? else {
+    let Some(ordered) = SortedWalk::open(&parked, selected.dlq || is_restore, shutdown).await?
+    else {
         return Ok(Exit::Interrupted);
     };
     let (total, name) = (ordered.browse.remaining(), parked.name());
     let mut walk = Walk {
         // Every message that a name may mean has to be seen before one is gone for good.
-        thorough: match deed {
-            Deed::Drop(_) => selection.is_named() || selection.has_part_of_a_fingerprint(),
-            Deed::Replay(_) | Deed::Restore => selection.bare_place().is_some(),
+        thorough: match action {
+            Action::Drop(_) => selection.is_named() || selection.has_part_of_a_fingerprint(),
+            Action::Replay(_) | Action::Restore => selection.bare_place().is_some(),
         },
         ordered,
         selection,
-        left: choice.limit.unwrap_or(u64::MAX),
+        left: selected.limit.unwrap_or(u64::MAX),
         notes,
         spared: 0,
         found: false,
     };
-    let done = if let Err(fault) = oldest_are_known(&mut walk, &choice, &deed).await {
-        Err(fault)
+    let done = if let Err(cli_error) = oldest_are_known(&mut walk, &selected, &action).await {
+        Err(cli_error)
     } else if walk.thorough || !sure {
-        all_at_once(&mut walk, &choice, &deed, sure, &mut doing, output).await
+        all_at_once(&mut walk, &selected, &action, sure, &mut apply, output).await
     } else {
-        on_the_way(&mut walk, &mut doing, output).await
+        on_the_way(&mut walk, &mut apply, output).await
     };
     let Walk {
         ordered,
@@ -279,30 +286,30 @@ async fn act(
         found,
         ..
     } = walk;
-    let (others, stopped) = (Others::of(&ordered.browse), ordered.is_stopped());
+    let (others, stopped) = (OtherConsumers::of(&ordered.browse), ordered.is_stopped());
     let done = ordered.close_after(done).await;
-    let tally = std::mem::take(&mut doing.tally);
+    let totals = std::mem::take(&mut apply.totals);
     client.close().await;
-    let mut summary = summary(&tally, &choice, &deed, doing.kept_in());
+    let mut summary = summary(&totals, &selected, &action, apply.kept_in());
     if spared > 0 {
         summary.push_str(&format!(
             "; {spared} on hold were left alone (`parked ls --group` says why; name them to act on them)"
         ));
     }
     if stopped {
-        let left = u64::from(total).saturating_sub(tally.count);
+        let left = u64::from(total).saturating_sub(totals.count);
         summary.push_str(&format!(
             "; stopped, {left} remain in {}",
             terminal_escape::line(&name)
         ));
     }
-    done.map_err(|fault| fault.after(&summary))?;
+    done.map_err(|cli_error| cli_error.after(&summary))?;
     // With a limit, or when we were stopped, the rest was not looked for.
     let missing = selection.missing().filter(|_| left > 0 && !stopped);
     let unmatched = missing.is_none() && !found && !stopped && selection.is_a_filter();
     selection.tell(output);
-    if !unmatched && (missing.is_none() || tally.count > 0) {
-        tell(tally, &summary, &choice, &deed, output)?;
+    if !unmatched && (missing.is_none() || totals.count > 0) {
+        tell(totals, &summary, &selected, &action, output)?;
     }
     if stopped {
         return Ok(Exit::Interrupted);
@@ -321,7 +328,7 @@ async fn act(
 
 /// A walk past the chosen messages.
 struct Walk {
-    ordered: Ordered,
+    ordered: SortedWalk,
     selection: Selection,
     left: u64,
     /// Goes to the end, whatever has been found.
@@ -335,7 +342,7 @@ struct Walk {
 }
 
 impl Walk {
-    async fn next(&mut self) -> Result<Option<(usize, Record)>, Fault> {
+    async fn next(&mut self) -> Result<Option<(usize, Record)>, CliError> {
         while (self.thorough || (self.left > 0 && !self.selection.ends_by(self.ordered.place)))
             && let Some((place, record)) = self.ordered.next().await?
         {
@@ -364,39 +371,47 @@ impl Walk {
 }
 
 /// Refuses to drop "the oldest" where nobody can tell which those are; a replay undoes itself when it fails again, and says so.
-async fn oldest_are_known(walk: &mut Walk, choice: &Choice, deed: &Deed) -> Result<(), Fault> {
-    let asks = choice.limit.is_some() && !walk.selection.is_named();
+async fn oldest_are_known(
+    walk: &mut Walk,
+    selected: &Selected,
+    action: &Action,
+) -> Result<(), CliError> {
+    let asks = selected.limit.is_some() && !walk.selection.is_named();
     if !asks || walk.ordered.is_of_time().await? || walk.ordered.is_stopped() {
         return Ok(());
     }
     let parked = terminal_escape::line(walk.ordered.parking());
-    if matches!(deed, Deed::Replay(_) | Deed::Restore) {
+    if matches!(action, Action::Replay(_) | Action::Restore) {
         tracing::warn!(
             "--limit means the oldest first, which can be told of two thousand messages at most, and {parked} has more: it takes the first of the queue"
         );
         return Ok(());
     }
-    Err(Fault::usage(format!(
+    Err(CliError::usage(format!(
         "--limit means the oldest first, which can be told of two thousand messages at most, and {parked} has more; nothing was dropped: leave --limit out, or name the messages as `parked ls` shows them"
     )))
 }
 
 /// Each message as it comes: nothing is held that is done with.
-async fn on_the_way(walk: &mut Walk, doing: &mut Doing<'_>, output: &Output) -> Result<(), Fault> {
+async fn on_the_way(
+    walk: &mut Walk,
+    apply: &mut Apply<'_>,
+    output: &Output,
+) -> Result<(), CliError> {
     let total = walk.ordered.browse.remaining();
     let progress = output.progress(Some(total.into()), "looked at");
-    doing.named = walk.selection.is_named();
+    apply.named = walk.selection.is_named();
     let done = async {
         loop {
             while let Some((place, record)) = walk.next().await? {
-                if doing.take(&mut walk.ordered, place, record).await? == Go::End {
+                if apply.take(&mut walk.ordered, place, record).await? == Progress::End {
                     return Ok(());
                 }
                 progress.set_position(walk.ordered.place as u64);
             }
-            doing.flush(&mut walk.ordered).await?;
+            apply.flush(&mut walk.ordered).await?;
             // A limit is for those that go.
-            match doing.take_refused() {
+            match apply.take_refused() {
                 0 => return Ok(()),
                 refused => walk.left = walk.left.saturating_add(refused),
             }
@@ -404,27 +419,27 @@ async fn on_the_way(walk: &mut Walk, doing: &mut Doing<'_>, output: &Output) -> 
     }
     .await;
     progress.finish_and_clear();
-    doing.show();
-    done.and_then(|()| doing.fault.take().map_or(Ok(()), Err))
+    apply.show();
+    done.and_then(|()| apply.cli_error.take().map_or(Ok(()), Err))
 }
 
 /// Holds exactly the messages that are meant, and looks at all others, before anything is done; asks, if it has to.
 async fn all_at_once(
     walk: &mut Walk,
-    choice: &Choice,
-    deed: &Deed,
+    selected: &Selected,
+    action: &Action,
     sure: bool,
-    doing: &mut Doing<'_>,
+    apply: &mut Apply<'_>,
     output: &Output,
-) -> Result<(), Fault> {
+) -> Result<(), CliError> {
     let mut chosen = Vec::new();
     // Nobody is shown a body any more, and there may be very many.
-    let lean = matches!(deed, Deed::Drop(None)) && !output.is_json();
+    let lean = matches!(action, Action::Drop(None)) && !output.is_json();
     let mut bytes = 0;
     while let Some((place, record)) = walk.next().await? {
         bytes += record.message().body().len();
-        if bytes > MOST_HELD && matches!(deed, Deed::Drop(Some(_))) && !choice.dry_run {
-            return Err(Fault::usage(
+        if bytes > MOST_HELD && matches!(action, Action::Drop(Some(_))) && !selected.dry_run {
+            return Err(CliError::usage(
                 "what is meant has more than 256 MiB, too much to hold until you have answered; nothing was dropped: look with --dry-run, and pass --yes; or choose fewer messages, or pass --for-good",
             ));
         }
@@ -437,45 +452,45 @@ async fn all_at_once(
         return Ok(());
     }
     if walk.thorough {
-        let others = Others::of(&walk.ordered.browse);
-        let for_good = matches!(deed, Deed::Drop(_)) && sure && !choice.dry_run;
+        let others = OtherConsumers::of(&walk.ordered.browse);
+        let for_good = matches!(action, Action::Drop(_)) && sure && !selected.dry_run;
         if for_good && walk.selection.may_mean_more(&chosen) && others.hold() {
             return Err(others.may_hold_more(walk.ordered.parking()));
         }
         if for_good {
             walk.selection.refuse_several_kinds(&chosen)?;
         }
-        walk.selection.refuse_two_meanings(&chosen, deed.done())?;
+        walk.selection.refuse_two_meanings(&chosen, action.done())?;
         chosen = walk.selection.settle(chosen, for_good)?;
         let most = usize::try_from(walk.left).unwrap_or(usize::MAX);
         chosen.truncate(most);
         walk.left -= chosen.len() as u64;
     }
     let is_missing = || walk.selection.missing().is_some() && walk.left > 0;
-    if !sure && (is_missing() || !agreed(walk, choice, deed, &chosen, output).await?) {
+    if !sure && (is_missing() || !agreed(walk, selected, action, &chosen, output).await?) {
         return Ok(());
     }
     let done = async {
         for (place, record) in chosen {
-            if doing.take(&mut walk.ordered, place, record).await? == Go::End {
+            if apply.take(&mut walk.ordered, place, record).await? == Progress::End {
                 return Ok(());
             }
         }
-        doing.flush(&mut walk.ordered).await
+        apply.flush(&mut walk.ordered).await
     }
     .await;
-    doing.show();
+    apply.show();
     done
 }
 
 /// Shows what would be gone, and asks.
 async fn agreed(
     walk: &mut Walk,
-    choice: &Choice,
-    deed: &Deed,
+    selected: &Selected,
+    action: &Action,
     chosen: &[(usize, Record)],
     output: &Output,
-) -> Result<bool, Fault> {
+) -> Result<bool, CliError> {
     let rows = chosen
         .iter()
         .take(SHOWN)
@@ -490,15 +505,15 @@ async fn agreed(
     } else {
         "messages"
     };
-    let mut asked = Tally::default();
+    let mut asked = Summary::default();
     for (place, record) in chosen {
         asked.note(*place, record, None);
     }
     let question = format!(
         "Drop {} {plural} parked for {}{}{}?",
         chosen.len(),
-        terminal_escape::line(&choice.queue),
-        if matches!(deed, Deed::Drop(None)) {
+        terminal_escape::line(&selected.queue),
+        if matches!(action, Action::Drop(None)) {
             " for good"
         } else {
             ""
@@ -511,26 +526,31 @@ async fn agreed(
     }
 }
 
-fn summary(tally: &Tally, choice: &Choice, deed: &Deed, kept_in: Option<&str>) -> String {
-    let count = tally.count;
+fn summary(
+    totals: &Summary,
+    selected: &Selected,
+    action: &Action,
+    kept_in: Option<&str>,
+) -> String {
+    let count = totals.count;
     let plural = if count == 1 { "message" } else { "messages" };
-    let would = if choice.dry_run { "would be " } else { "" };
+    let would = if selected.dry_run { "would be " } else { "" };
     let queue = kept_in.map(terminal_escape::line);
-    let (place, kept) = match (deed, queue) {
-        (Deed::Restore, Some(queue)) => (format!(" to {queue}"), String::new()),
-        (_, Some(queue)) if count > 0 && !choice.dry_run => (
+    let (place, kept) = match (action, queue) {
+        (Action::Restore, Some(queue)) => (format!(" to {queue}"), String::new()),
+        (_, Some(queue)) if count > 0 && !selected.dry_run => (
             String::new(),
             format!(
                 "; kept in {queue}: `parked restore{}` parks them again",
-                if choice.dlq { " --dlq" } else { "" }
+                if selected.dlq { " --dlq" } else { "" }
             ),
         ),
-        _ => (tally.targets(), String::new()),
+        _ => (totals.targets(), String::new()),
     };
     format!(
         "{count} {plural} {would}{}{place}{}{kept}",
-        deed.done(),
-        tally.names()
+        action.done(),
+        totals.names()
     )
 }
 
@@ -542,13 +562,13 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Tells what was done, also where nobody read the lines that told of each.
 fn tell(
-    tally: Tally,
+    totals: Summary,
     summary: &str,
-    choice: &Choice,
-    deed: &Deed,
+    selected: &Selected,
+    action: &Action,
     output: &Output,
-) -> Result<(), Fault> {
+) -> Result<(), CliError> {
     output.note(summary);
-    let done = (deed.done(), tally.count);
-    tally.listener.end(done, choice.dry_run, summary, output)
+    let done = (action.done(), totals.count);
+    totals.printer.end(done, selected.dry_run, summary, output)
 }

@@ -6,10 +6,10 @@ use clap::{ArgGroup, Args};
 use retryrmq::{ParkReason, Record};
 
 use super::{
-    decode_args::{Decoding, Reading},
-    filter::{Criteria, Filter},
+    decode_args::{BodyDecoder, DecodeArgs},
+    filter::{Filter, FilterArgs},
 };
-use crate::{error::Fault, output::Output};
+use crate::{error::CliError, output::Output};
 use retryrmq::terminal_escape;
 
 /// The words that choose messages; at least one is needed.
@@ -18,7 +18,7 @@ use retryrmq::terminal_escape;
 #[command(group = ArgGroup::new("words").required(true).multiple(true).args([
     "which", "fingerprint", "reason", "all", "since", "error", "error_type", "kind", "routing_key", "header", "condition",
 ]))]
-pub(super) struct Words {
+pub(super) struct SelectionArgs {
     /// Message ids; or #1=MARK as `parked ls` shows it, which names one message wherever it stands; or a place alone: #1 is the
     /// oldest. An id that begins with # is `id:#…`
     #[arg(value_name = "ID")]
@@ -38,26 +38,26 @@ pub(super) struct Words {
     all: bool,
 
     #[command(flatten)]
-    criteria: Criteria,
+    filter_args: FilterArgs,
 
     #[command(flatten)]
-    reading: Reading,
+    reading: DecodeArgs,
 }
 
 /// What the words mean.
 #[derive(Debug)]
 pub(super) struct Selection {
-    named: Vec<(Name, bool)>,
+    named: Vec<(MessageRef, bool)>,
     fingerprint: Option<String>,
     /// `None` within: of unknown reason.
     reason: Option<Option<ParkReason>>,
     filter: Filter,
     /// How bodies are read.
-    pub(super) decoding: Arc<Decoding>,
+    pub(super) decoding: Arc<BodyDecoder>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Name {
+enum MessageRef {
     Id(String),
     Place(usize),
     /// A place with the beginning of the message's mark, which holds anywhere, or of its failure's fingerprint, which holds
@@ -65,7 +65,7 @@ enum Name {
     Guarded(usize, String),
 }
 
-impl Words {
+impl SelectionArgs {
     /// Those with these ids, whatever the ids look like.
     pub(super) fn ids(ids: &[String]) -> Self {
         let is_odd = |id: &str| id.trim_start_matches(ID).starts_with('#');
@@ -83,25 +83,25 @@ impl Words {
     pub(super) fn every(
         fingerprint: Option<String>,
         reason: Option<String>,
-        criteria: Criteria,
-        reading: Reading,
+        filter_args: FilterArgs,
+        reading: DecodeArgs,
     ) -> Self {
         Self {
-            all: fingerprint.is_none() && reason.is_none() && criteria.is_empty(),
+            all: fingerprint.is_none() && reason.is_none() && filter_args.is_empty(),
             fingerprint,
             reason,
-            criteria,
+            filter_args,
             reading,
             ..Self::default()
         }
     }
 
-    pub(super) fn read(&self) -> Result<Selection, Fault> {
+    pub(super) fn read(&self) -> Result<Selection, CliError> {
         let named = self
             .which
             .iter()
             .map(|word| Ok((name(word)?, false)))
-            .collect::<Result<_, Fault>>()?;
+            .collect::<Result<_, CliError>>()?;
         let reason = self.reason.as_deref().map(reason);
         let fingerprint = self.fingerprint.as_deref().map(fingerprint);
         let decoding = Arc::new(self.reading.open()?);
@@ -109,17 +109,19 @@ impl Words {
             named,
             fingerprint: fingerprint.transpose()?,
             reason: reason.transpose()?,
-            filter: self.criteria.read(&self.reading, Arc::clone(&decoding))?,
+            filter: self
+                .filter_args
+                .read(&self.reading, Arc::clone(&decoding))?,
             decoding,
         };
         if !selection.filter.is_empty() && (self.all || selection.is_named()) {
-            return Err(Fault::usage(
+            return Err(CliError::usage(
                 "--since, --error, --error-type, --routing-key, --header and --where choose messages by themselves: leave out --all and the ids",
             ));
         }
         // --type alone chooses by error, but beside --proto it chooses nothing.
         if !self.all && !selection.is_named() && !selection.is_a_filter() {
-            return Err(Fault::usage(
+            return Err(CliError::usage(
                 "which messages? Name them as `parked ls` shows them, or pass --error, --where and the like, or --all",
             ));
         }
@@ -128,12 +130,12 @@ impl Words {
 }
 
 /// The reason of `--reason`; `None` is an unknown one.
-pub(super) fn reason(word: &str) -> Result<Option<ParkReason>, Fault> {
+pub(super) fn reason(word: &str) -> Result<Option<ParkReason>, CliError> {
     if word == "unknown" {
         return Ok(None);
     }
     ParkReason::parse(word).map(Some).ok_or_else(|| {
-        Fault::usage(format!(
+        CliError::usage(format!(
             "--reason `{}` is none: it is exhausted, fatal, requested, delivery-limit, undecodable, expired, too-old, rejected, overflow or unknown",
             terminal_escape::line(word)
         ))
@@ -141,9 +143,9 @@ pub(super) fn reason(word: &str) -> Result<Option<ParkReason>, Fault> {
 }
 
 /// The beginning of a fingerprint, of `--fingerprint`.
-pub(super) fn fingerprint(text: &str) -> Result<String, Fault> {
+pub(super) fn fingerprint(text: &str) -> Result<String, CliError> {
     hexadecimal(text).ok_or_else(|| {
-        Fault::usage("--fingerprint is 4 to 16 hexadecimal digits, as `parked ls` shows them")
+        CliError::usage("--fingerprint is 4 to 16 hexadecimal digits, as `parked ls` shows them")
     })
 }
 
@@ -157,19 +159,19 @@ pub(super) fn hexadecimal(text: &str) -> Option<String> {
 /// What stands before an id that would be taken for a place.
 const ID: &str = "id:";
 
-fn name(word: &str) -> Result<Name, Fault> {
+fn name(word: &str) -> Result<MessageRef, CliError> {
     // `id:#1` is the id `#1`; only such ids take it, and those that begin with it themselves.
     if let Some(id) = word.strip_prefix(ID)
         && id.trim_start_matches(ID).starts_with('#')
     {
-        return Ok(Name::Id(id.to_owned()));
+        return Ok(MessageRef::Id(id.to_owned()));
     }
     let Some(place) = word.strip_prefix('#') else {
         return match word {
-            "" => Err(Fault::usage(
+            "" => Err(CliError::usage(
                 "a message id is empty; those without an id are chosen as `parked ls` shows them, such as #1",
             )),
-            id => Ok(Name::Id(id.to_owned())),
+            id => Ok(MessageRef::Id(id.to_owned())),
         };
     };
     let (number, guard) = match place.split_once('=') {
@@ -180,9 +182,9 @@ fn name(word: &str) -> Result<Name, Fault> {
     // Fewer digits would name too many.
     let sound = guard.and_then(hexadecimal).filter(|text| text.len() >= 8);
     match (number, guard, sound) {
-        (Some(number), None, _) => Ok(Name::Place(number)),
-        (Some(number), Some(_), Some(guard)) => Ok(Name::Guarded(number, guard)),
-        _ => Err(Fault::usage(format!(
+        (Some(number), None, _) => Ok(MessageRef::Place(number)),
+        (Some(number), Some(_), Some(guard)) => Ok(MessageRef::Guarded(number, guard)),
+        _ => Err(CliError::usage(format!(
             "`{}` is no place; the oldest message is #1, or #1=MARK as `parked ls` shows it, with 8 to 16 hexadecimal digits; a message id like that is `{ID}{}`",
             terminal_escape::line(word),
             terminal_escape::line(word)
@@ -190,7 +192,7 @@ fn name(word: &str) -> Result<Name, Fault> {
     }
 }
 
-impl Name {
+impl MessageRef {
     fn is(&self, place: usize, record: &Record) -> bool {
         match self {
             Self::Id(id) => record.message().message_id() == Some(id.as_str()),
@@ -211,7 +213,7 @@ impl Name {
     }
 
     /// The places of those that it means, of all that it may mean.
-    fn meant(&self, held: &[(usize, Record)], sure: bool) -> Result<Vec<usize>, Fault> {
+    fn meant(&self, held: &[(usize, Record)], sure: bool) -> Result<Vec<usize>, CliError> {
         let like = |is: &dyn Fn(&Record) -> bool| -> Vec<&(usize, Record)> {
             held.iter().filter(|(_, record)| is(record)).collect()
         };
@@ -250,13 +252,13 @@ impl Name {
         }
     }
 
-    fn ambiguous(&self, what: &str, like: &[&(usize, Record)]) -> Fault {
+    fn ambiguous(&self, what: &str, like: &[&(usize, Record)]) -> CliError {
         let names: Vec<_> = like
             .iter()
             .take(10)
             .map(|(place, record)| format!("#{place}={}", record.mark))
             .collect();
-        Fault::usage(format!(
+        CliError::usage(format!(
             "{} messages have {what} {}; nothing was dropped: say which, {}",
             like.len(),
             self.shown(),
@@ -295,7 +297,7 @@ impl Selection {
 
     /// # Errors
     /// Where messages would be chosen by a guess.
-    pub(super) fn refuse_guesses(&mut self) -> Result<(), Fault> {
+    pub(super) fn refuse_guesses(&mut self) -> Result<(), CliError> {
         self.filter.refuse_guesses()
     }
 
@@ -318,7 +320,7 @@ impl Selection {
     pub(super) fn bare_place(&self) -> Option<String> {
         self.named
             .iter()
-            .find(|(name, _)| matches!(name, Name::Place(_)))
+            .find(|(name, _)| matches!(name, MessageRef::Place(_)))
             .map(|(name, _)| name.shown())
     }
 
@@ -330,9 +332,9 @@ impl Selection {
         &self,
         held: &[(usize, Record)],
         done: &str,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CliError> {
         let two = self.named.iter().find(|(name, _)| {
-            matches!(name, Name::Place(_))
+            matches!(name, MessageRef::Place(_))
                 && held
                     .iter()
                     .any(|(_, record)| record.message().message_id() == Some(&*name.shown()))
@@ -340,7 +342,7 @@ impl Selection {
         match two {
             Some((name, _)) => {
                 let place = name.shown();
-                Err(Fault::usage(format!(
+                Err(CliError::usage(format!(
                     "{place} is a place, and the id of a message as well; nothing was {done}: say {ID}{place} for the message with this id, or {place}=MARK, as `parked ls` shows it, for the one at this place"
                 )))
             }
@@ -357,7 +359,7 @@ impl Selection {
 
     /// # Errors
     /// When the beginning of a fingerprint fits several kinds of failure.
-    pub(super) fn refuse_several_kinds(&self, held: &[(usize, Record)]) -> Result<(), Fault> {
+    pub(super) fn refuse_several_kinds(&self, held: &[(usize, Record)]) -> Result<(), CliError> {
         let Some(start) = &self.fingerprint else {
             return Ok(());
         };
@@ -373,7 +375,7 @@ impl Selection {
             .take(10)
             .map(|kind| terminal_escape::line(kind))
             .collect();
-        Err(Fault::usage(format!(
+        Err(CliError::usage(format!(
             "{} kinds of failure have fingerprints that begin with {start}; nothing was dropped: say which, {}",
             kinds.len(),
             some.join(" or ")
@@ -385,7 +387,7 @@ impl Selection {
         if !self.named.is_empty() {
             let mut taken = false;
             for (name, seen) in &mut self.named {
-                if matches!(name, Name::Guarded(..)) && (*seen || taken) {
+                if matches!(name, MessageRef::Guarded(..)) && (*seen || taken) {
                     continue;
                 }
                 let is = name.is(place, record);
@@ -408,7 +410,7 @@ impl Selection {
         let mut taken = false;
         for (name, seen) in &mut self.named {
             let is = name.is(place, record) || name.is_guard_of(record);
-            let is_its_id = matches!(name, Name::Place(_))
+            let is_its_id = matches!(name, MessageRef::Place(_))
                 && record.message().message_id() == Some(&*name.shown());
             (*seen, taken) = (*seen || is, taken || is || is_its_id);
         }
@@ -420,7 +422,7 @@ impl Selection {
         &mut self,
         mut held: Vec<(usize, Record)>,
         sure: bool,
-    ) -> Result<Vec<(usize, Record)>, Fault> {
+    ) -> Result<Vec<(usize, Record)>, CliError> {
         if self.named.is_empty() {
             return Ok(held);
         }
@@ -437,9 +439,9 @@ impl Selection {
     /// Whether one of the names is an id or a fingerprint, which a message that nobody sees may have as well.
     pub(super) fn may_mean_more(&self, held: &[(usize, Record)]) -> bool {
         self.named.iter().any(|(name, _)| match name {
-            Name::Id(_) => true,
-            Name::Place(_) => false,
-            Name::Guarded(_, guard) => !held
+            MessageRef::Id(_) => true,
+            MessageRef::Place(_) => false,
+            MessageRef::Guarded(_, guard) => !held
                 .iter()
                 .any(|(_, record)| record.mark.starts_with(guard.as_str())),
         })
@@ -449,9 +451,9 @@ impl Selection {
     pub(super) fn ends_by(&self, place: usize) -> bool {
         !self.named.is_empty()
             && self.named.iter().all(|(name, seen)| match name {
-                Name::Id(_) => false,
-                Name::Place(wanted) => *wanted <= place,
-                Name::Guarded(..) => *seen,
+                MessageRef::Id(_) => false,
+                MessageRef::Place(wanted) => *wanted <= place,
+                MessageRef::Guarded(..) => *seen,
             })
     }
 

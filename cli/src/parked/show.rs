@@ -5,24 +5,25 @@ use console::Style;
 use retryrmq::Record;
 use retryrmq_operator::{
     decoding::Decoded,
-    other_libraries::{DeadLetter, Replay, Source},
+    other_libraries::{DeadLetter, DeadLetterSource, ReplayedMessage},
 };
 
 use super::{
     body,
-    decode_args::Decoding,
-    foreign::{self, Content},
+    decode_args::BodyDecoder,
+    foreign::{self, PublishedMessage},
     ls,
     message_ref::handle,
-    notes::{Notes, Told, Unseen},
-    other_consumers::Others,
+    notes::{NoteRow, Notes, OnHiddenHold},
+    other_consumers::OtherConsumers,
     record,
-    selection::Words,
-    sort::Ordered,
+    selection::SelectionArgs,
+    sort::SortedWalk,
     target,
 };
 use crate::{
-    error::Fault, exit::Exit, global::Global, json, output::Output, shutdown::Stop, time_format,
+    error::CliError, exit::Exit, global::Global, json, output::Output, shutdown::Shutdown,
+    time_format,
 };
 use retryrmq::terminal_escape;
 
@@ -38,7 +39,7 @@ pub(crate) struct Options {
     dlq: bool,
 
     #[command(flatten)]
-    which: Words,
+    which: SelectionArgs,
 
     /// Print the body alone, byte for byte
     #[arg(long, conflicts_with = "json")]
@@ -57,22 +58,26 @@ Examples:
 
 JSON, one object a line: as `parked ls`, and first_failed_at, stack, history,
 properties, headers, body (text) or body_base64, and decoded: format, guess,
-unwrapped, type, score, value, and breaks_off with within, byte and why. Of
+unwrapped, type, score, value, and truncation with within, byte and why. Of
 EasyNetQ's dead letters also original, with properties, headers and body of the
 message within, which is what decoded is about.";
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+pub(crate) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     let mut selection = options.which.read()?;
-    let stop = Stop::listen()?;
+    let shutdown = Shutdown::listen()?;
     let client = global.connect().await?;
     let parked = target::parked(&client, &options.queue, options.dlq);
-    let Some(mut walk) = Ordered::open(&parked, options.dlq, stop.clone()).await? else {
+    let Some(mut walk) = SortedWalk::open(&parked, options.dlq, shutdown.clone()).await? else {
         return Ok(Exit::Interrupted);
     };
     let shown = async {
         let mut shown = 0;
         let work = target::family(&options.queue, options.dlq);
-        let notes = Notes::unless_cut(&stop, &client, work, Unseen::IsTold).await?;
+        let notes = Notes::unless_cut(&shutdown, &client, work, OnHiddenHold::IsTold).await?;
         let Some(notes) = notes else {
             return Ok(shown);
         };
@@ -87,10 +92,10 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
                 shown += 1;
             }
         }
-        Ok::<_, Fault>(shown)
+        Ok::<_, CliError>(shown)
     }
     .await;
-    let (others, stopped) = (Others::of(&walk.browse), walk.is_stopped());
+    let (others, stopped) = (OtherConsumers::of(&walk.browse), walk.is_stopped());
     let shown = walk.close_after(shown).await;
     client.close().await;
     let shown = shown?;
@@ -114,17 +119,17 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
 
 fn show(
     options: &Options,
-    (decoding, notes): (&Decoding, &Notes),
+    (decoding, notes): (&BodyDecoder, &Notes),
     place: usize,
     (record, letter): (&Record, Option<&DeadLetter>),
     before: usize,
     output: &Output,
-) -> Result<(), Fault> {
+) -> Result<(), CliError> {
     if options.raw {
         return output.raw(record.message().body());
     }
     let message = record.message();
-    let content = Content::of(letter, &message);
+    let content = PublishedMessage::of(letter, &message);
     let decoded = decoding.decode(record, &content);
     if output.is_json() {
         let mut all = record::full(place, record, letter);
@@ -144,9 +149,9 @@ fn people(
     place: usize,
     (record, letter): (&Record, Option<&DeadLetter>),
     notes: &Notes,
-    (content, decoded): (&Content<'_>, &Decoded<'_>),
+    (content, decoded): (&PublishedMessage<'_>, &Decoded<'_>),
     output: &Output,
-) -> Result<(), Fault> {
+) -> Result<(), CliError> {
     let message = record.message();
     let id = message
         .message_id()
@@ -214,7 +219,7 @@ fn people(
     )?;
     let origin = letter.map(|letter| &letter.source);
     match origin {
-        Some(Source::Unknown(hint)) if record.home.is_empty() => {
+        Some(DeadLetterSource::Unknown(hint)) if record.home.is_empty() => {
             field(
                 "belongs to",
                 &format!("an unknown queue: {}", terminal_escape::line(hint)),
@@ -233,7 +238,7 @@ fn people(
         let task = format!("{task} {arguments}");
         field("task", &terminal_escape::line(&task))?;
     }
-    if let Some(Replay::Never(why)) = letter.map(|letter| &letter.replay) {
+    if let Some(ReplayedMessage::Never(why)) = letter.map(|letter| &letter.replay) {
         field("no replay", &terminal_escape::line(why))?;
     }
     field("fingerprint", &terminal_escape::line(&record.fingerprint))?;
@@ -283,7 +288,7 @@ fn people(
     Ok(())
 }
 
-fn history(record: &Record, output: &Output) -> Result<(), Fault> {
+fn history(record: &Record, output: &Output) -> Result<(), CliError> {
     if record.history.is_empty() {
         return Ok(());
     }
@@ -311,10 +316,10 @@ fn history(record: &Record, output: &Output) -> Result<(), Fault> {
 
 /// Our own headers are told above in words; the publisher's are what is left.
 fn headers(
-    content: &Content<'_>,
+    content: &PublishedMessage<'_>,
     letter: Option<&DeadLetter>,
     output: &Output,
-) -> Result<(), Fault> {
+) -> Result<(), CliError> {
     let all = content.headers();
     let theirs: Vec<_> = all
         .iter()
@@ -369,7 +374,7 @@ fn headers(
 /// Where the body that is shown was.
 fn wrapped(letter: Option<&DeadLetter>) -> String {
     match letter {
-        Some(letter) if matches!(letter.replay, Replay::Original { .. }) => {
+        Some(letter) if matches!(letter.replay, ReplayedMessage::Original { .. }) => {
             format!(", out of {}'s envelope", letter.library)
         }
         _ => String::new(),
@@ -383,11 +388,11 @@ fn is_the_brokers(name: &str) -> bool {
         || name.starts_with("x-last-death-")
 }
 
-fn heading(text: &str, output: &Output) -> Result<(), Fault> {
+fn heading(text: &str, output: &Output) -> Result<(), CliError> {
     output.line(&format!("\n  {}", output.bold(text)))
 }
 
-fn indented(text: &str, output: &Output) -> Result<(), Fault> {
+fn indented(text: &str, output: &Output) -> Result<(), CliError> {
     text.lines()
         .try_for_each(|line| output.line(&format!("    {line}")))
 }

@@ -7,7 +7,7 @@ use retryrmq::{Browse, Parked, Record, Resend};
 use retryrmq_operator::other_libraries::DeadLetter;
 
 use super::{foreign, other_consumers, target};
-use crate::{error::Fault, shutdown::Stop};
+use crate::{error::CliError, shutdown::Shutdown};
 
 /// So many messages are put in order before the first is shown; what comes after them has the order of the queue.
 const SORTED: usize = 2_000;
@@ -15,7 +15,7 @@ const SORTED: usize = 2_000;
 const BYTES: usize = 64 * 1024 * 1024;
 
 /// A walk whose messages have places: 1 is the oldest.
-pub(super) struct Ordered {
+pub(super) struct SortedWalk {
     pub(super) browse: Browse,
     /// How many have been handed out: the place of the last.
     pub(super) place: usize,
@@ -23,19 +23,19 @@ pub(super) struct Ordered {
     /// The queue that the messages were parked in, for whoever reads them.
     parking: String,
     name: String,
-    stop: Stop,
+    shutdown: Shutdown,
     /// Something was still under way when we ended.
     is_cut: bool,
 }
 
-impl Ordered {
+impl SortedWalk {
     /// Begins a walk; none when we are to end before that. `dlq`: there is nothing to say of --dlq where the queue is missing.
     pub(super) async fn open(
         parked: &Parked,
         dlq: bool,
-        stop: Stop,
-    ) -> Result<Option<Self>, Fault> {
-        let Some(browse) = stop.unless_cut(parked.browse()).await else {
+        shutdown: Shutdown,
+    ) -> Result<Option<Self>, CliError> {
+        let Some(browse) = shutdown.unless_cut(parked.browse()).await else {
             return Ok(None);
         };
         Ok(Some(Self {
@@ -44,13 +44,13 @@ impl Ordered {
             sorted: None,
             parking: parked.parking(),
             name: parked.name(),
-            stop,
+            shutdown,
             is_cut: false,
         }))
     }
 
     /// Whether the order is that of time to the last message; the first of them have come then, and are held.
-    pub(super) async fn is_of_time(&mut self) -> Result<bool, Fault> {
+    pub(super) async fn is_of_time(&mut self) -> Result<bool, CliError> {
         if self.browse.remaining() as usize > SORTED {
             return Ok(false);
         }
@@ -77,13 +77,13 @@ impl Ordered {
 
     /// Whether somebody wants us to end.
     pub(super) fn is_stopped(&self) -> bool {
-        self.stop.is_set()
+        self.shutdown.is_set()
     }
 
     /// Sends copies of messages, which stay parked as well until they are dropped. None where we are to end and a broker with an
     /// alarm does not answer: what became of them is not known then.
     pub(super) async fn send(&mut self, messages: &[Resend]) -> Option<Vec<retryrmq::Result<()>>> {
-        let sent = self.stop.unless_cut(self.browse.send(messages)).await;
+        let sent = self.shutdown.unless_cut(self.browse.send(messages)).await;
         self.is_cut |= sent.is_none();
         sent
     }
@@ -95,14 +95,14 @@ impl Ordered {
         queue: &str,
     ) -> Option<Vec<retryrmq::Result<()>>> {
         let copied = self.browse.copy_to(records, queue);
-        let copied = self.stop.unless_cut(copied).await;
+        let copied = self.shutdown.unless_cut(copied).await;
         self.is_cut |= copied.is_none();
         copied
     }
 
     /// Drops a message. Whether that was done: not where we are to end and a broker does not answer.
     pub(super) async fn drop(&mut self, record: &Record) -> retryrmq::Result<bool> {
-        match self.stop.unless_cut(self.browse.drop(record)).await {
+        match self.shutdown.unless_cut(self.browse.drop(record)).await {
             Some(done) => done.map(|()| true),
             None => {
                 self.is_cut = true;
@@ -112,21 +112,21 @@ impl Ordered {
     }
 
     /// [Ends](Self::close) the walk after what was done in it; tells of both where both failed.
-    pub(super) async fn close_after<T>(self, done: Result<T, Fault>) -> Result<T, Fault> {
+    pub(super) async fn close_after<T>(self, done: Result<T, CliError>) -> Result<T, CliError> {
         match (done, self.close().await) {
             (Ok(done), closed) => closed.map(|()| done),
-            (Err(fault), Ok(())) => Err(fault),
-            (Err(fault), Err(later)) => Err(fault.then(later)),
+            (Err(cli_error), Ok(())) => Err(cli_error),
+            (Err(cli_error), Err(later)) => Err(cli_error.then(later)),
         }
     }
 
     /// Ends the walk. Somebody who wants us to end does not wait for a broker with an alarm: it has back what is held when the
     /// connection goes, at the price of a delivery.
-    pub(super) async fn close(self) -> Result<(), Fault> {
+    pub(super) async fn close(self) -> Result<(), CliError> {
         if self.is_cut {
             return Ok(()); // what is under way would be done twice
         }
-        match self.stop.unless_cut(self.browse.close()).await {
+        match self.shutdown.unless_cut(self.browse.close()).await {
             Some(closed) => Ok(closed?),
             None => Ok(()),
         }
@@ -134,11 +134,11 @@ impl Ordered {
 
     /// Waits until somebody does.
     pub(super) async fn stopped(&mut self) {
-        self.stop.wait().await;
+        self.shutdown.wait().await;
     }
 
     /// The next message and its place; none when we are to end.
-    pub(super) async fn next(&mut self) -> Result<Option<(usize, Record)>, Fault> {
+    pub(super) async fn next(&mut self) -> Result<Option<(usize, Record)>, CliError> {
         if self.sorted.is_none() {
             self.sorted = Some(self.sort().await?);
         }
@@ -156,8 +156,8 @@ impl Ordered {
     }
 
     /// What comes next in the queue. What was looked at before is put back as a copy first, which takes as long as an alarm.
-    async fn come(&mut self) -> Result<Option<Record>, Fault> {
-        match self.stop.unless_cut(self.browse.next()).await {
+    async fn come(&mut self) -> Result<Option<Record>, CliError> {
+        match self.shutdown.unless_cut(self.browse.next()).await {
             Some(next) => {
                 let next = next.map_err(|error| other_consumers::refused(error, &self.parking))?;
                 Ok(next.map(|mut record| {
@@ -172,7 +172,7 @@ impl Ordered {
         }
     }
 
-    async fn sort(&mut self) -> Result<VecDeque<Record>, Fault> {
+    async fn sort(&mut self) -> Result<VecDeque<Record>, CliError> {
         let (mut timed, mut bytes) = (Vec::new(), 0);
         let mut latest = SystemTime::UNIX_EPOCH;
         while timed.len() < SORTED

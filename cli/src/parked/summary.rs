@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use retryrmq::Record;
 
 use super::message_ref::handle;
-use crate::{error::Fault, line_printer::Listener};
+use crate::{error::CliError, line_printer::LinePrinter};
 use retryrmq::terminal_escape;
 
 /// As many are shown one by one.
@@ -13,14 +13,14 @@ pub(super) const SHOWN: usize = 10;
 
 /// How many are done with, and the first of them by name: `#2` alone says little once it is gone.
 #[derive(Default)]
-pub(super) struct Tally {
+pub(super) struct Summary {
     pub(super) count: u64,
     names: Vec<String>,
     targets: BTreeMap<String, u64>,
-    pub(super) listener: Listener,
+    pub(super) printer: LinePrinter,
 }
 
-impl Tally {
+impl Summary {
     /// Notes a message, and the queue that it went to.
     pub(super) fn note(&mut self, place: usize, record: &Record, target: Option<&str>) {
         self.count += 1;
@@ -37,8 +37,8 @@ impl Tally {
     }
 
     /// Prints, as long as anybody listens.
-    pub(super) fn print(&mut self, print: impl FnOnce() -> Result<(), Fault>) {
-        self.listener.hears(print);
+    pub(super) fn print(&mut self, print: impl FnOnce() -> Result<(), CliError>) {
+        self.printer.hears(print);
     }
 
     /// `: a, b, …`

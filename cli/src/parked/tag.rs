@@ -11,11 +11,11 @@ use serde_json::json;
 
 use super::{
     audit,
-    notes::{Note, Notes, Told},
+    notes::{Note, NoteRow, Notes},
     selection,
-    sort::Ordered,
+    sort::SortedWalk,
 };
-use crate::{error::Fault, exit::Exit, global::Global, output::Output, shutdown::Stop};
+use crate::{error::CliError, exit::Exit, global::Global, output::Output, shutdown::Shutdown};
 use retryrmq::terminal_escape;
 
 /// Write a note and an owner on a group of failures
@@ -31,7 +31,7 @@ Examples:
 )]
 pub(crate) struct Tag {
     #[command(flatten)]
-    words: Words,
+    words: TagArgs,
 
     /// Remove the note, the owner and a hold
     #[arg(long, conflicts_with_all = ["note", "owner"])]
@@ -50,9 +50,9 @@ Examples:
   retryrmq parked hold orders --group 36567b941ac2e6b8 --note 'until the vendor is back'
   retryrmq parked hold orders --group 36567b941ac2e6b8 --release"
 )]
-pub(crate) struct Hold {
+pub(crate) struct HoldArgs {
     #[command(flatten)]
-    words: Words,
+    words: TagArgs,
 
     /// End the hold; note and owner stay
     #[arg(long)]
@@ -60,7 +60,7 @@ pub(crate) struct Hold {
 }
 
 #[derive(Clone, Debug, Args)]
-struct Words {
+struct TagArgs {
     /// The queue (its own name, not that of the parking queue)
     queue: String,
 
@@ -80,9 +80,9 @@ struct Words {
 /// Longer ones belong into a ticket.
 const LONGEST: usize = 4_096;
 
-pub(super) async fn tag(options: Tag, global: &Global, output: &Output) -> Result<Exit, Fault> {
+pub(super) async fn tag(options: Tag, global: &Global, output: &Output) -> Result<Exit, CliError> {
     if !options.clear && options.words.note.is_none() && options.words.owner.is_none() {
-        return Err(Fault::usage("pass --note, --owner or --clear"));
+        return Err(CliError::usage("pass --note, --owner or --clear"));
     }
     let clear = options.clear;
     let change = move |note: &mut Note| {
@@ -93,17 +93,28 @@ pub(super) async fn tag(options: Tag, global: &Global, output: &Output) -> Resul
     write(options.words, change, global, output).await
 }
 
-pub(super) async fn hold(options: Hold, global: &Global, output: &Output) -> Result<Exit, Fault> {
+pub(super) async fn hold(
+    options: HoldArgs,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     let release = options.release;
     let change = move |note: &mut Note| note.hold = !release;
     write(options.words, change, global, output).await
 }
 
 /// The fingerprint of the one group of parked messages that begins so.
-async fn whole(client: &Client, queue: &str, start: &str, stop: Stop) -> Result<String, Fault> {
+async fn whole(
+    client: &Client,
+    queue: &str,
+    start: &str,
+    shutdown: Shutdown,
+) -> Result<String, CliError> {
     let parked = client.parked(queue);
-    let cut = || Fault::failed("it was interrupted before the group was found".to_owned());
-    let mut walk = Ordered::open(&parked, false, stop).await?.ok_or_else(cut)?;
+    let cut = || CliError::failed("it was interrupted before the group was found".to_owned());
+    let mut walk = SortedWalk::open(&parked, false, shutdown)
+        .await?
+        .ok_or_else(cut)?;
     let mut all = BTreeSet::new();
     let looked = async {
         while let Some((_, record)) = walk.next().await? {
@@ -118,37 +129,37 @@ async fn whole(client: &Client, queue: &str, start: &str, stop: Stop) -> Result<
     let count = all.len();
     match all.pop_first() {
         Some(group) if count == 1 => Ok(group),
-        Some(_) => Err(Fault::usage(format!(
+        Some(_) => Err(CliError::usage(format!(
             "{count} groups begin with {start}: write more digits, as `parked ls --group --json` shows them"
         ))),
-        None => Err(Fault::not_found(format!(
+        None => Err(CliError::not_found(format!(
             "no parked message belongs to a group that begins with {start}; for a group of which none is parked now, write all 16 digits"
         ))),
     }
 }
 
 async fn write(
-    words: Words,
+    words: TagArgs,
     change: impl FnOnce(&mut Note),
     global: &Global,
     output: &Output,
-) -> Result<Exit, Fault> {
+) -> Result<Exit, CliError> {
     let start = selection::hexadecimal(&words.group).ok_or_else(|| {
-        Fault::usage("--group is 4 to 16 hexadecimal digits, as `parked ls --group` shows them")
+        CliError::usage("--group is 4 to 16 hexadecimal digits, as `parked ls --group` shows them")
     })?;
     if [&words.note, &words.owner]
         .into_iter()
         .flatten()
         .any(|text| text.len() > LONGEST)
     {
-        return Err(Fault::usage("a note or an owner has 4096 bytes at most"));
+        return Err(CliError::usage("a note or an owner has 4096 bytes at most"));
     }
-    let stop = Stop::listen()?;
+    let shutdown = Shutdown::listen()?;
     let client = global.connect().await?;
     // Whoever mistypes the queue would write where nobody looks.
     let parking = retryrmq::parking_queue(&words.queue);
     if client.depths(std::slice::from_ref(&parking)).await? == [None] {
-        return Err(Fault::not_found(format!(
+        return Err(CliError::not_found(format!(
             "there is no queue `{}`; check the queue's name",
             terminal_escape::line(&parking)
         )));
@@ -156,7 +167,7 @@ async fn write(
     let work = async {
         let group = match start.len() {
             16 => start,
-            _ => whole(&client, &words.queue, &start, stop.clone()).await?,
+            _ => whole(&client, &words.queue, &start, shutdown.clone()).await?,
         };
         let notes = Notes::of(&client, Some(&words.queue)).await?;
         let known = notes.latest(&group).cloned().unwrap_or_default();
@@ -177,9 +188,9 @@ async fn write(
         };
         change(&mut note);
         Notes::write(&client, &words.queue, &note, known_at).await?;
-        Ok::<_, Fault>((group, note))
+        Ok::<_, CliError>((group, note))
     };
-    let Some(written) = stop.unless_cut(work).await else {
+    let Some(written) = shutdown.unless_cut(work).await else {
         return Ok(Exit::Interrupted);
     };
     client.close().await;

@@ -2,7 +2,7 @@
 
 use retryrmq::{Client, ErrorKind, Parked, dropped_queue, work_queue_of};
 
-use crate::error::Fault;
+use crate::error::CliError;
 
 /// The queue to walk through.
 pub(super) fn parked(client: &Client, queue: &str, dlq: bool) -> Parked {
@@ -33,12 +33,12 @@ pub(super) fn family(queue: &str, dlq: bool) -> Option<&str> {
 }
 
 /// The error of a walk that could not begin. Who knows nothing of parking queues has named the queue with the dead letters.
-pub(super) fn absent(error: retryrmq::Error, dlq: bool) -> Fault {
+pub(super) fn absent(error: retryrmq::Error, dlq: bool) -> CliError {
     let hint = !dlq && error.kind() == ErrorKind::QueueNotFound;
-    let fault = Fault::from(error);
+    let cli_error = CliError::from(error);
     if hint {
-        fault.after("to read a dead-letter queue itself, pass --dlq")
+        cli_error.after("to read a dead-letter queue itself, pass --dlq")
     } else {
-        fault
+        cli_error
     }
 }

@@ -3,7 +3,7 @@
 use retryrmq::{Plan, QueueType, Rules, Strategy};
 
 /// A work queue and what its consumers need.
-pub(crate) struct Wanted {
+pub(crate) struct DesiredQueue {
     pub(crate) name: String,
     pub(crate) rules: Rules,
     pub(super) strategy: Strategy,

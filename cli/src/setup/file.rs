@@ -3,18 +3,18 @@
 use std::{fs, ops::Range, path::Path};
 
 use retryrmq::{Policy, QueueType, Rule, Rules, Strategy, WorkQueue, terminal_escape};
-use retryrmq_operator::configuration::{Configuration, Misread, Policies, Queue};
+use retryrmq_operator::configuration::{ConfigError, Configuration, Policies, Queue};
 use toml::Spanned;
 
-use super::{desired::Wanted, permissions::Grant};
-use crate::{error::Fault, retry_args::not_reserved};
+use super::{desired::DesiredQueue, permissions::Grant};
+use crate::{error::CliError, retry_args::not_reserved};
 
 /// Larger files are none of ours.
 const MOST_BYTES: u64 = 4 * 1024 * 1024;
 
 /// What a file asks for.
 pub(crate) struct Setup {
-    pub(crate) queues: Vec<Wanted>,
+    pub(crate) queues: Vec<DesiredQueue>,
     pub(super) grants: Vec<Grant>,
 }
 
@@ -23,23 +23,23 @@ impl Setup {
     ///
     /// # Errors
     /// Exit code 2, with the line and column of what is wrong.
-    pub(crate) fn read(file: &Path) -> Result<Self, Fault> {
+    pub(crate) fn read(file: &Path) -> Result<Self, CliError> {
         let shown = file.display();
         let size = fs::metadata(file)
             .map(|metadata| metadata.len())
             .unwrap_or(0);
         if size > MOST_BYTES {
-            return Err(Fault::usage(format!(
+            return Err(CliError::usage(format!(
                 "{shown} has {size} bytes, and a setup file has a few thousand: is it another one?"
             )));
         }
         let text = fs::read_to_string(file)
-            .map_err(|why| Fault::usage(format!("cannot read {shown}: {why}")))?;
-        Self::understood(&text).map_err(|why| Fault::usage(format!("{shown}:{why}")))
+            .map_err(|why| CliError::usage(format!("cannot read {shown}: {why}")))?;
+        Self::understood(&text).map_err(|why| CliError::usage(format!("{shown}:{why}")))
     }
 
-    fn understood(text: &str) -> Result<Self, Misread> {
-        let reader = Reader { text };
+    fn understood(text: &str) -> Result<Self, ConfigError> {
+        let reader = TomlReader { text };
         let file = Configuration::read(text)?;
         for (name, policy) in &file.policies {
             reader.policy(policy)?;
@@ -50,7 +50,7 @@ impl Setup {
                 ));
             }
         }
-        let mut queues: Vec<Wanted> = Vec::with_capacity(file.queues.len());
+        let mut queues: Vec<DesiredQueue> = Vec::with_capacity(file.queues.len());
         for queue in &file.queues {
             let wanted = reader.queue(queue, &file.policies)?;
             if queues.iter().any(|earlier| earlier.name == wanted.name) {
@@ -94,24 +94,24 @@ impl Setup {
 }
 
 /// Understands values, and says where those stand that it does not.
-struct Reader<'a> {
+struct TomlReader<'a> {
     text: &'a str,
 }
 
-impl Reader<'_> {
-    fn at(&self, span: Range<usize>, why: impl Into<String>) -> Misread {
-        Misread::at(self.text, span.start, why)
+impl TomlReader<'_> {
+    fn at(&self, span: Range<usize>, why: impl Into<String>) -> ConfigError {
+        ConfigError::at(self.text, span.start, why)
     }
 
     fn parsed<T: std::str::FromStr<Err = retryrmq::Error>>(
         &self,
         value: &Spanned<String>,
-    ) -> Result<T, Misread> {
+    ) -> Result<T, ConfigError> {
         let parsed = value.get_ref().parse();
         parsed.map_err(|why: retryrmq::Error| self.at(value.span(), why.to_string()))
     }
 
-    fn policy(&self, value: &Spanned<String>) -> Result<Policy, Misread> {
+    fn policy(&self, value: &Spanned<String>) -> Result<Policy, ConfigError> {
         let policy: Policy = self.parsed(value)?;
         policy
             .validate()
@@ -120,7 +120,7 @@ impl Reader<'_> {
     }
 
     /// A policy's text, or the name of one.
-    fn named(&self, value: &Spanned<String>, policies: &Policies) -> Result<Policy, Misread> {
+    fn named(&self, value: &Spanned<String>, policies: &Policies) -> Result<Policy, ConfigError> {
         match policies.get(value.get_ref()) {
             Some(policy) => self.policy(policy),
             None if value.get_ref().contains('(') => self.policy(value),
@@ -134,7 +134,7 @@ impl Reader<'_> {
         }
     }
 
-    fn queue(&self, queue: &Queue, policies: &Policies) -> Result<Wanted, Misread> {
+    fn queue(&self, queue: &Queue, policies: &Policies) -> Result<DesiredQueue, ConfigError> {
         let name = queue.name.get_ref().clone();
         let here = |why: String| self.at(queue.name.span(), why);
         if name.is_empty() {
@@ -172,7 +172,7 @@ impl Reader<'_> {
         let plan = strategy
             .plan(&name, &rules, queue_type, work_queue.as_ref())
             .map_err(|why| here(why.to_string()))?;
-        Ok(Wanted {
+        Ok(DesiredQueue {
             name,
             rules,
             strategy,
@@ -182,7 +182,7 @@ impl Reader<'_> {
     }
 
     /// A word, or a table of arguments: the same as `--work-queue` takes.
-    fn work_queue(&self, value: &Spanned<toml::Value>) -> Result<WorkQueue, Misread> {
+    fn work_queue(&self, value: &Spanned<toml::Value>) -> Result<WorkQueue, ConfigError> {
         let text =
             match value.get_ref() {
                 toml::Value::String(word) => word.clone(),

@@ -12,13 +12,13 @@ use retryrmq::{Addresses, Finding, Item, Status, terminal_escape};
 use serde_json::{Value, json};
 
 pub(crate) use self::file::Setup;
-use self::{desired::Wanted, user_permissions::Rights};
+use self::{desired::DesiredQueue, user_permissions::UserPermissions};
 use crate::{
-    error::Fault,
+    error::CliError,
     exit::Exit,
     global::Global,
     management::Management,
-    output::{Column, Look, Output},
+    output::{Column, Output, TextStyle},
     prompt, topology,
 };
 
@@ -83,34 +83,40 @@ JSON, one document: complete, queues (queue, strategy, items as of `topology`) a
 given, and had).";
 
 /// A queue's plan, and how it stands on the broker.
-struct Compared<'a> {
-    wanted: &'a Wanted,
+struct ComparedQueue<'a> {
+    wanted: &'a DesiredQueue,
     findings: Vec<Finding>,
 }
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+pub(crate) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     let setup = Setup::read(&options.file)?;
     let vhost = vhost(global)?;
     if options.check {
         return checked(&setup, &vhost, output);
     }
-    let desk = match options.permissions {
+    let management_client = match options.permissions {
         true => Some(options.management.open(global)?),
         false => None,
     };
-    if desk.is_some() && !(options.yes || options.dry_run || prompt::can_ask()) {
-        return Err(Fault::usage(
+    if management_client.is_some() && !(options.yes || options.dry_run || prompt::can_ask()) {
+        return Err(CliError::usage(
             "--permissions changes what users may do: pass --yes, or look first with --dry-run; nothing was done",
         ));
     }
-    let mut rights = match &desk {
-        Some(desk) => Some(Rights::read(desk, &setup.grants).await?),
+    let mut user_permissions = match &management_client {
+        Some(management_client) => {
+            Some(UserPermissions::read(management_client, &setup.grants).await?)
+        }
         None => None,
     };
     let mut compared = Vec::with_capacity(setup.queues.len());
     for wanted in &setup.queues {
         let findings = examine(wanted, global, false).await?;
-        compared.push(Compared { wanted, findings });
+        compared.push(ComparedQueue { wanted, findings });
     }
     let mut exit = verdict(&compared);
     if !options.dry_run && exit == Exit::NotFound {
@@ -122,30 +128,30 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     if !output.is_json() {
         print(&setup, &compared, &vhost, output)?;
     }
-    if let Some(rights) = &mut rights {
+    if let Some(user_permissions) = &mut user_permissions {
         // Rights on queues that could not be made would be given for nothing.
         if !output.is_json() {
-            rights.show(output)?;
+            user_permissions.show(output)?;
         }
-        let may = exit == Exit::Ok && !options.dry_run && !rights.are_complete();
-        if may && (options.yes || prompt::agrees(&rights.question()).await?) {
-            rights.give().await?;
+        let may = exit == Exit::Ok && !options.dry_run && !user_permissions.are_complete();
+        if may && (options.yes || prompt::agrees(&user_permissions.question()).await?) {
+            user_permissions.give().await?;
             output.note("the permissions are given");
         } else if may {
             output.note("no permission was changed");
-        } else if exit == Exit::Ok && rights.are_complete() {
+        } else if exit == Exit::Ok && user_permissions.are_complete() {
             output.note("every user has exactly the permissions it needs");
         }
     }
     if output.is_json() {
-        let permissions = match &rights {
-            Some(rights) => rights.as_json(),
+        let permissions = match &user_permissions {
+            Some(user_permissions) => user_permissions.as_json(),
             None => grants(&setup, &vhost),
         };
         output.json_document(&document(&compared, exit, permissions))?;
     }
-    if let (Some(rights), Exit::Ok) = (&rights, exit) {
-        exit = rights.exit(options.dry_run);
+    if let (Some(user_permissions), Exit::Ok) = (&user_permissions, exit) {
+        exit = user_permissions.exit(options.dry_run);
     }
     let mut all = compared.iter().flat_map(|queue| &queue.findings);
     match exit {
@@ -162,12 +168,16 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
 }
 
 /// The virtual host's name, for the commands.
-fn vhost(global: &Global) -> Result<String, Fault> {
+fn vhost(global: &Global) -> Result<String, CliError> {
     let addresses: Addresses = global.broker_url().parse()?;
     Ok(addresses.vhost().to_owned())
 }
 
-async fn examine(wanted: &Wanted, global: &Global, apply: bool) -> Result<Vec<Finding>, Fault> {
+async fn examine(
+    wanted: &DesiredQueue,
+    global: &Global,
+    apply: bool,
+) -> Result<Vec<Finding>, CliError> {
     let client = global.connect_for(wanted.queue_type).await?;
     let findings = async {
         wanted.strategy.check(
@@ -184,8 +194,8 @@ async fn examine(wanted: &Wanted, global: &Global, apply: bool) -> Result<Vec<Fi
     }
     .await;
     client.close().await;
-    let place = |fault: Fault| {
-        fault.after(&format!(
+    let place = |cli_error: CliError| {
+        cli_error.after(&format!(
             "it is about the queue `{}`",
             terminal_escape::line(&wanted.name)
         ))
@@ -194,7 +204,7 @@ async fn examine(wanted: &Wanted, global: &Global, apply: bool) -> Result<Vec<Fi
 }
 
 /// The worst of all.
-fn verdict(compared: &[Compared<'_>]) -> Exit {
+fn verdict(compared: &[ComparedQueue<'_>]) -> Exit {
     let each = || {
         compared
             .iter()
@@ -206,7 +216,7 @@ fn verdict(compared: &[Compared<'_>]) -> Exit {
         .unwrap_or(Exit::Ok)
 }
 
-fn checked(setup: &Setup, vhost: &str, output: &Output) -> Result<Exit, Fault> {
+fn checked(setup: &Setup, vhost: &str, output: &Output) -> Result<Exit, CliError> {
     if output.is_json() {
         let queues = setup.queues.iter();
         let queues: Vec<Value> = queues
@@ -224,9 +234,9 @@ fn checked(setup: &Setup, vhost: &str, output: &Output) -> Result<Exit, Fault> {
     ];
     let rows = setup.queues.iter().map(|queue| {
         vec![
-            Look::Bold.of(terminal_escape::line(&queue.name)),
-            Look::Plain.of(queue.strategy),
-            Look::Plain.of(&queue.rules.otherwise),
+            TextStyle::Bold.of(terminal_escape::line(&queue.name)),
+            TextStyle::Plain.of(queue.strategy),
+            TextStyle::Plain.of(&queue.rules.otherwise),
         ]
     });
     output.table(&columns, rows.collect())?;
@@ -234,7 +244,7 @@ fn checked(setup: &Setup, vhost: &str, output: &Output) -> Result<Exit, Fault> {
     Ok(Exit::Ok)
 }
 
-fn document(compared: &[Compared<'_>], exit: Exit, permissions: Vec<Value>) -> Value {
+fn document(compared: &[ComparedQueue<'_>], exit: Exit, permissions: Vec<Value>) -> Value {
     let queues = compared.iter().map(|queue| {
         let findings = queue.findings.iter();
         as_json(
@@ -248,10 +258,10 @@ fn document(compared: &[Compared<'_>], exit: Exit, permissions: Vec<Value>) -> V
 
 fn print(
     setup: &Setup,
-    compared: &[Compared<'_>],
+    compared: &[ComparedQueue<'_>],
     vhost: &str,
     output: &Output,
-) -> Result<(), Fault> {
+) -> Result<(), CliError> {
     let columns = [
         Column::left("status", 9),
         Column::left("name", 44),
@@ -261,9 +271,9 @@ fn print(
     let rows = findings().map(|finding| {
         let (_, shown, color) = topology::word(&finding.status);
         vec![
-            Look::In(color).of(shown),
-            Look::Bold.of(terminal_escape::line(finding.item.name())),
-            Look::Plain.of(topology::purpose(&finding.item)),
+            TextStyle::In(color).of(shown),
+            TextStyle::Bold.of(terminal_escape::line(finding.item.name())),
+            TextStyle::Plain.of(topology::purpose(&finding.item)),
         ]
     });
     output.table(&columns, rows.collect())?;
@@ -280,7 +290,7 @@ fn print(
 }
 
 /// What an administrator types.
-fn commands(setup: &Setup, vhost: &str, output: &Output) -> Result<(), Fault> {
+fn commands(setup: &Setup, vhost: &str, output: &Output) -> Result<(), CliError> {
     if setup.grants.is_empty() {
         return Ok(());
     }
@@ -303,7 +313,7 @@ fn grants(setup: &Setup, vhost: &str) -> Vec<Value> {
 }
 
 fn as_json<'a>(
-    queue: &Wanted,
+    queue: &DesiredQueue,
     items: impl Iterator<Item = (&'a Item, Option<&'a Status>)>,
 ) -> Value {
     let items: Vec<Value> = items

@@ -9,7 +9,7 @@ use retryrmq::{
 use retryrmq_operator::{configuration::Permission, note};
 use serde_json::{Value, json};
 
-use super::desired::Wanted;
+use super::desired::DesiredQueue;
 
 /// The permissions that a user needs in this virtual host.
 pub(crate) struct Grant {
@@ -24,7 +24,7 @@ const DEFAULT_EXCHANGE: &str = "amq.default";
 
 impl Grant {
     /// For what this user does with these queues, and nothing more.
-    pub(super) fn of(permission: &Permission, queues: &[Wanted]) -> Self {
+    pub(super) fn of(permission: &Permission, queues: &[DesiredQueue]) -> Self {
         let mut grant = Self {
             user: permission.user.get_ref().clone(),
             configure: BTreeSet::new(),

@@ -5,10 +5,10 @@ use retryrmq_operator::management::Permissions;
 use serde_json::{Value, json};
 
 use super::permissions::Grant;
-use crate::{error::Fault, exit::Exit, management::Desk, output::Output};
+use crate::{error::CliError, exit::Exit, management::ManagementClient, output::Output};
 
 /// A user's permissions in one virtual host, and those that he needs.
-pub(super) struct Right<'a> {
+pub(super) struct UserPermission<'a> {
     grant: &'a Grant,
     needed: Permissions,
     /// None: he may do nothing there.
@@ -17,33 +17,36 @@ pub(super) struct Right<'a> {
 }
 
 /// All of them.
-pub(super) struct Rights<'a> {
-    desk: &'a Desk,
-    all: Vec<Right<'a>>,
+pub(super) struct UserPermissions<'a> {
+    management_client: &'a ManagementClient,
+    all: Vec<UserPermission<'a>>,
 }
 
-impl<'a> Rights<'a> {
+impl<'a> UserPermissions<'a> {
     /// Reads what is in force. Nothing is changed.
     ///
     /// # Errors
     /// For a user that is not there, and for the one that asks: he would take his own rights.
-    pub(super) async fn read(desk: &'a Desk, grants: &'a [Grant]) -> Result<Self, Fault> {
+    pub(super) async fn read(
+        management_client: &'a ManagementClient,
+        grants: &'a [Grant],
+    ) -> Result<Self, CliError> {
         if grants.is_empty() {
-            return Err(Fault::usage(
+            return Err(CliError::usage(
                 "--permissions: there are no [[permissions]] in the file; nothing was done",
             ));
         }
-        let own = desk.api.whoami().await?;
+        let own = management_client.api.whoami().await?;
         let mut all = Vec::with_capacity(grants.len());
         for grant in grants {
             let user = terminal_escape::line(&grant.user);
             if grant.user == own {
-                return Err(Fault::usage(format!(
+                return Err(CliError::usage(format!(
                     "`{user}` is the user that asks for this, and may do less afterwards: let another administrator do it; nothing was done"
                 )));
             }
-            if !desk.api.has_user(&grant.user).await? {
-                return Err(Fault::not_found(format!(
+            if !management_client.api.has_user(&grant.user).await? {
+                return Err(CliError::not_found(format!(
                     "there is no user `{user}`; nothing was done: make it first (`rabbitmqctl add_user {}`)",
                     shell_words::quote(&user)
                 )));
@@ -54,18 +57,24 @@ impl<'a> Rights<'a> {
                 write,
                 read,
             };
-            let had = desk.api.permissions(&desk.vhost, &grant.user).await?;
-            all.push(Right {
+            let had = management_client
+                .api
+                .permissions(&management_client.vhost, &grant.user)
+                .await?;
+            all.push(UserPermission {
                 grant,
                 needed,
                 had,
                 is_given: false,
             });
         }
-        Ok(Self { desk, all })
+        Ok(Self {
+            management_client,
+            all,
+        })
     }
 
-    fn differing(&self) -> impl Iterator<Item = &Right<'a>> {
+    fn differing(&self) -> impl Iterator<Item = &UserPermission<'a>> {
         self.all.iter().filter(|right| right.differs())
     }
 
@@ -75,10 +84,10 @@ impl<'a> Rights<'a> {
     }
 
     /// The difference, for people.
-    pub(super) fn show(&self, output: &Output) -> Result<(), Fault> {
+    pub(super) fn show(&self, output: &Output) -> Result<(), CliError> {
         for right in self.differing() {
             let user = terminal_escape::line(&right.grant.user);
-            let vhost = terminal_escape::line(&self.desk.vhost);
+            let vhost = terminal_escape::line(&self.management_client.vhost);
             output.line("")?;
             output.line(&output.bold(format!("permissions of {user} in {vhost}")))?;
             let none = Permissions::default();
@@ -114,22 +123,23 @@ impl<'a> Rights<'a> {
     ///
     /// # Errors
     /// [`Exit::Refused`] without the tag `administrator`. It says who has his by then.
-    pub(super) async fn give(&mut self) -> Result<(), Fault> {
+    pub(super) async fn give(&mut self) -> Result<(), CliError> {
         let mut done: Vec<String> = Vec::new();
         for right in &mut self.all {
             if !right.differs() {
                 continue;
             }
             let user = &right.grant.user;
-            let put = self
-                .desk
-                .api
-                .put_permissions(&self.desk.vhost, user, &right.needed);
+            let put = self.management_client.api.put_permissions(
+                &self.management_client.vhost,
+                user,
+                &right.needed,
+            );
             put.await.map_err(|why| {
-                let fault = Fault::from(why);
+                let cli_error = CliError::from(why);
                 match &done[..] {
-                    [] => fault.after("no permission was changed"),
-                    some => fault.after(&format!("{} have theirs", some.join(", "))),
+                    [] => cli_error.after("no permission was changed"),
+                    some => cli_error.after(&format!("{} have theirs", some.join(", "))),
                 }
             })?;
             right.is_given = true;
@@ -148,7 +158,7 @@ impl<'a> Rights<'a> {
 
     pub(super) fn as_json(&self) -> Vec<Value> {
         let each = self.all.iter().map(|right| {
-            let mut line = right.grant.as_json(&self.desk.vhost);
+            let mut line = right.grant.as_json(&self.management_client.vhost);
             line["status"] = json!(if right.is_given {
                 "given"
             } else if right.differs() {
@@ -168,7 +178,7 @@ impl<'a> Rights<'a> {
     }
 }
 
-impl Right<'_> {
+impl UserPermission<'_> {
     fn differs(&self) -> bool {
         !self.is_given && self.had.as_ref() != Some(&self.needed)
     }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::error::Fault;
+use crate::error::CliError;
 
 /// Reads `100/s`, `20/m` or `5/h`: messages a second.
-pub(super) fn rate(text: &str) -> Result<f64, Fault> {
+pub(super) fn rate(text: &str) -> Result<f64, CliError> {
     let bad = || {
         let shown: String = text.chars().take(40).collect();
-        Fault::usage(format!(
+        CliError::usage(format!(
             "cannot read the rate `{shown}`: write a number and a unit, such as 100/s, 20/m or 5/h"
         ))
     };

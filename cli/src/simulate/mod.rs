@@ -11,7 +11,7 @@ use clap::Args;
 use retryrmq::{Forecast, Load, Policy, format_duration, parse_duration};
 
 use self::format::rate;
-use crate::{error::Fault, exit::Exit, output::Output};
+use crate::{error::CliError, exit::Exit, output::Output};
 
 /// Show what a retry policy does under load, without a broker
 ///
@@ -77,11 +77,11 @@ crash, and rules. The strategy `native` brings messages back at the head of the 
 here they go to the tail.
 
 JSON, one document: the options as they were understood, and policies, each with
-policy, messages, attempts, handled, parked (by reason), ends_ms, most_waiting, deepest,
-rounds, queues and moments (moment_ms apart).";
+policy, messages, attempts, handled, parked (by reason), ends_ms, most_waiting, most_ready,
+rounds, queues and intervals (interval_ms apart).";
 
 /// What was asked for, read.
-pub(crate) struct Question {
+pub(crate) struct SimulationArgs {
     /// Messages a second.
     rate: f64,
     lasts: Duration,
@@ -92,27 +92,27 @@ pub(crate) struct Question {
 }
 
 /// A policy and what it did.
-pub(crate) struct Answer {
+pub(crate) struct PolicyForecast {
     policy: Policy,
     forecast: Forecast,
 }
 
-/// So many moments are plotted: as many as points in a row of a wide terminal.
-const MOMENTS: usize = 480;
+/// How many intervals are plotted: as many as points in a row of a wide terminal.
+const INTERVALS: usize = 480;
 
-pub(crate) fn run(options: Options, output: &Output) -> Result<Exit, Fault> {
+pub(crate) fn run(options: Options, output: &Output) -> Result<Exit, CliError> {
     let policies = policies(&options.retry)?;
-    let question = Question::read(options)?;
+    let question = SimulationArgs::read(options)?;
     let load = question.load();
     let mut answers = Vec::with_capacity(policies.len());
     for policy in policies {
         let forecast = load.forecast(&policy)?;
-        answers.push(Answer { policy, forecast });
+        answers.push(PolicyForecast { policy, forecast });
     }
     if let Some(file) = &question.options.svg {
         let svg = svg_plot::draw(&question, &answers)?;
         std::fs::write(file, svg)
-            .map_err(|why| Fault::failed(format!("cannot write {}: {why}", file.display())))?;
+            .map_err(|why| CliError::failed(format!("cannot write {}: {why}", file.display())))?;
     }
     if output.is_json() {
         output.json_document(&report::as_json(&question, &answers))?;
@@ -126,9 +126,9 @@ pub(crate) fn run(options: Options, output: &Output) -> Result<Exit, Fault> {
     Ok(Exit::Ok)
 }
 
-fn policies(texts: &[String]) -> Result<Vec<Policy>, Fault> {
+fn policies(texts: &[String]) -> Result<Vec<Policy>, CliError> {
     if texts.len() > 2 {
-        return Err(Fault::usage(format!(
+        return Err(CliError::usage(format!(
             "two policies fit side by side, and {} were given: leave some out",
             texts.len()
         )));
@@ -145,8 +145,8 @@ fn policies(texts: &[String]) -> Result<Vec<Policy>, Fault> {
     Ok(policies)
 }
 
-impl Question {
-    fn read(options: Options) -> Result<Self, Fault> {
+impl SimulationArgs {
+    fn read(options: Options) -> Result<Self, CliError> {
         const USUAL: Duration = Duration::from_secs(600);
         let outage = options.outage.as_deref().map(parse_duration).transpose()?;
         let lasts = match &options.lasts {
@@ -154,7 +154,7 @@ impl Question {
             None => outage.map_or(USUAL, |outage| outage.saturating_mul(3).max(USUAL)),
         };
         if let Some(outage) = outage.filter(|outage| *outage > lasts) {
-            return Err(Fault::usage(format!(
+            return Err(CliError::usage(format!(
                 "an outage of {} is longer than messages arrive, {}: raise --for",
                 format_duration(outage),
                 format_duration(lasts)
@@ -176,7 +176,7 @@ impl Question {
             .fail_rate(self.options.fail_rate)
             .poison(self.options.poison)
             .seed(self.options.seed)
-            .moments(MOMENTS);
+            .intervals(INTERVALS);
         match self.outage {
             Some((start, length)) => load.outage(start, length),
             None => load,

@@ -5,13 +5,13 @@ use retryrmq::{Forecast, format_duration};
 use serde_json::{Value, json};
 
 use super::{
-    Answer, Question,
+    PolicyForecast, SimulationArgs,
     format::{count, short, time},
-    term_plot::{Ink, Line, Panel},
+    term_plot::{InkStyle, Panel, PanelLine},
 };
 use crate::{
-    error::Fault,
-    output::{Column, Look, Output, Text},
+    error::CliError,
+    output::{Column, Output, TableCell, TextStyle},
 };
 
 /// As many rows a table has on paper; JSON has all.
@@ -24,7 +24,11 @@ const GAP: usize = 2;
 /// How the policies are called in tables.
 const NAMES: [&str; 2] = ["A", "B"];
 
-pub(super) fn print(question: &Question, answers: &[Answer], output: &Output) -> Result<(), Fault> {
+pub(super) fn print(
+    question: &SimulationArgs,
+    answers: &[PolicyForecast],
+    output: &Output,
+) -> Result<(), CliError> {
     heading(question, answers, output)?;
     output.line("")?;
     summary(question, answers, output)?;
@@ -40,7 +44,11 @@ pub(super) fn print(question: &Question, answers: &[Answer], output: &Output) ->
     plots(question, answers, output)
 }
 
-fn heading(question: &Question, answers: &[Answer], output: &Output) -> Result<(), Fault> {
+fn heading(
+    question: &SimulationArgs,
+    answers: &[PolicyForecast],
+    output: &Output,
+) -> Result<(), CliError> {
     for (name, answer) in NAMES.iter().zip(answers) {
         let policy = output.bold(answer.policy.to_string());
         match answers {
@@ -72,14 +80,18 @@ fn heading(question: &Question, answers: &[Answer], output: &Output) -> Result<(
     Ok(())
 }
 
-fn summary(question: &Question, answers: &[Answer], output: &Output) -> Result<(), Fault> {
-    let mut rows: Vec<Vec<Text>> = Vec::new();
+fn summary(
+    question: &SimulationArgs,
+    answers: &[PolicyForecast],
+    output: &Output,
+) -> Result<(), CliError> {
+    let mut rows: Vec<Vec<TableCell>> = Vec::new();
     let mut row = |label: &str, value: &dyn Fn(&Forecast) -> String| {
-        let mut row = vec![Look::Dim.of(label)];
+        let mut row = vec![TextStyle::Dim.of(label)];
         row.extend(
             answers
                 .iter()
-                .map(|answer| Look::Plain.of(value(&answer.forecast))),
+                .map(|answer| TextStyle::Plain.of(value(&answer.forecast))),
         );
         rows.push(row);
     };
@@ -107,7 +119,7 @@ fn summary(question: &Question, answers: &[Answer], output: &Output) -> Result<(
     row("handled", &|forecast| count(forecast.handled));
     row("parked", &|forecast| parked(forecast));
     row("waiting at most", &|forecast| count(forecast.most_waiting));
-    row("ready at most", &|forecast| count(forecast.deepest));
+    row("ready at most", &|forecast| count(forecast.most_ready));
     row("the last is done at", &|forecast| time(forecast.ends));
     let mut columns = vec![Column::left("", 24)];
     columns.extend(names(answers).iter().map(|name| Column::right(name, 26)));
@@ -115,7 +127,7 @@ fn summary(question: &Question, answers: &[Answer], output: &Output) -> Result<(
 }
 
 /// The names of the policies as headings; of one policy none.
-fn names(answers: &[Answer]) -> &'static [&'static str] {
+fn names(answers: &[PolicyForecast]) -> &'static [&'static str] {
     match answers {
         [_] => &[""],
         _ => &NAMES,
@@ -140,17 +152,17 @@ fn parked(forecast: &Forecast) -> String {
 
 /// Attempts a second in the busiest moment that begins at such a time, in seconds.
 fn busiest(forecast: &Forecast, counts: impl Fn(f64) -> bool) -> f64 {
-    let length = forecast.moment.as_secs_f64();
-    let moments = forecast.moments.iter().enumerate();
-    let most = moments
+    let length = forecast.interval.as_secs_f64();
+    let intervals = forecast.intervals.iter().enumerate();
+    let most = intervals
         .filter(|(index, _)| counts(*index as f64 * length))
-        .map(|(_, moment)| moment.attempts)
+        .map(|(_, interval)| interval.attempts)
         .max();
     most.unwrap_or(0) as f64 / length
 }
 
 /// When attempts are made, and how they end.
-fn attempts(answers: &[Answer], output: &Output) -> Result<(), Fault> {
+fn attempts(answers: &[PolicyForecast], output: &Output) -> Result<(), CliError> {
     let mut columns = vec![Column::right("attempt", 8)];
     let single = answers.len() == 1;
     for name in NAMES.iter().take(answers.len()) {
@@ -176,20 +188,24 @@ fn attempts(answers: &[Answer], output: &Output) -> Result<(), Fault> {
         .max()
         .unwrap_or(0);
     let rows = (0..longest.min(ROWS)).map(|index| {
-        let mut row = vec![Look::Dim.of(index + 1)];
+        let mut row = vec![TextStyle::Dim.of(index + 1)];
         for answer in answers {
             let Some(round) = answer.forecast.rounds.get(index) else {
                 row.extend(
-                    std::iter::repeat_with(|| Look::Plain.of("")).take(if single { 4 } else { 3 }),
+                    std::iter::repeat_with(|| TextStyle::Plain.of("")).take(if single {
+                        4
+                    } else {
+                        3
+                    }),
                 );
                 continue;
             };
-            row.push(Look::Bold.of(time(round.earliest)));
+            row.push(TextStyle::Bold.of(time(round.earliest)));
             if single {
-                row.push(Look::Plain.of(time(round.average)));
+                row.push(TextStyle::Plain.of(time(round.average)));
             }
-            row.push(Look::Plain.of(count(round.attempts)));
-            row.push(Look::Plain.of(count(round.failed)));
+            row.push(TextStyle::Plain.of(count(round.attempts)));
+            row.push(TextStyle::Plain.of(count(round.failed)));
         }
         row
     });
@@ -197,7 +213,7 @@ fn attempts(answers: &[Answer], output: &Output) -> Result<(), Fault> {
     and_more(longest, "attempts", output)
 }
 
-fn and_more(all: usize, what: &str, output: &Output) -> Result<(), Fault> {
+fn and_more(all: usize, what: &str, output: &Output) -> Result<(), CliError> {
     if all <= ROWS {
         return Ok(());
     }
@@ -205,7 +221,7 @@ fn and_more(all: usize, what: &str, output: &Output) -> Result<(), Fault> {
 }
 
 /// How deep the waiting queues get.
-fn queues(answers: &[Answer], output: &Output) -> Result<(), Fault> {
+fn queues(answers: &[PolicyForecast], output: &Output) -> Result<(), CliError> {
     let single = answers.len() == 1;
     let mut delays: Vec<_> = answers
         .iter()
@@ -228,11 +244,13 @@ fn queues(answers: &[Answer], output: &Output) -> Result<(), Fault> {
         columns.push(Column::right("at most", 10));
     }
     let rows = delays.iter().take(ROWS).map(|delay| {
-        let mut row = vec![Look::Bold.of(time(*delay))];
+        let mut row = vec![TextStyle::Bold.of(time(*delay))];
         for answer in answers {
             let depth = answer.forecast.queues.get(delay);
-            row.push(Look::Plain.of(depth.map_or(String::new(), |depth| count(depth.messages))));
-            row.push(Look::Plain.of(depth.map_or(String::new(), |depth| count(depth.most))));
+            row.push(
+                TextStyle::Plain.of(depth.map_or(String::new(), |depth| count(depth.messages))),
+            );
+            row.push(TextStyle::Plain.of(depth.map_or(String::new(), |depth| count(depth.most))));
         }
         row
     });
@@ -241,13 +259,17 @@ fn queues(answers: &[Answer], output: &Output) -> Result<(), Fault> {
 }
 
 /// A value for each moment.
-type Curve = fn(&Forecast) -> Vec<f64>;
+type PlotValue = fn(&Forecast) -> Vec<f64>;
 
 /// Side by side, and on the same scale.
-fn plots(question: &Question, answers: &[Answer], output: &Output) -> Result<(), Fault> {
+fn plots(
+    question: &SimulationArgs,
+    answers: &[PolicyForecast],
+    output: &Output,
+) -> Result<(), CliError> {
     let width = output.width().map_or(USUAL_WIDTH, usize::from);
     let each = (width + GAP) / answers.len() - GAP;
-    let curves: [(&str, Curve, Option<f64>); 3] = [
+    let curves: [(&str, PlotValue, Option<f64>); 3] = [
         ("attempts a second", attempts_curve, Some(question.rate)),
         ("messages that wait for a retry", waiting_curve, None),
         ("messages ready in the work queue", ready_curve, None),
@@ -289,19 +311,19 @@ fn plots(question: &Question, answers: &[Answer], output: &Output) -> Result<(),
     Ok(())
 }
 
-fn beside(panels: &[Vec<Line>], each: usize, output: &Output) -> Result<(), Fault> {
+fn beside(panels: &[Vec<PanelLine>], each: usize, output: &Output) -> Result<(), CliError> {
     let height = panels.iter().map(Vec::len).max().unwrap_or(0);
     for row in 0..height {
         let mut text = String::new();
         for (index, panel) in panels.iter().enumerate() {
             let Some(line) = panel.get(row) else { continue };
             text.push_str(&output.dim(&line.left));
-            for (ink, part) in &line.parts {
-                text.push_str(&match ink {
-                    Ink::Title => output.bold(part),
-                    Ink::Curve => output.paint(part, colour(index)),
-                    Ink::Axis => output.dim(part),
-                    Ink::Outage => output.paint(part, Style::new().red()),
+            for (styled, part) in &line.parts {
+                text.push_str(&match styled {
+                    InkStyle::Title => output.bold(part),
+                    InkStyle::Curve => output.paint(part, colour(index)),
+                    InkStyle::Axis => output.dim(part),
+                    InkStyle::Outage => output.paint(part, Style::new().red()),
                 });
             }
             if index + 1 < panels.len() {
@@ -322,29 +344,32 @@ fn colour(policy: usize) -> Style {
 
 /// Attempts a second.
 pub(super) fn attempts_curve(forecast: &Forecast) -> Vec<f64> {
-    let length = forecast.moment.as_secs_f64();
-    let moments = forecast.moments.iter();
-    moments
-        .map(|moment| moment.attempts as f64 / length)
+    let length = forecast.interval.as_secs_f64();
+    let intervals = forecast.intervals.iter();
+    intervals
+        .map(|interval| interval.attempts as f64 / length)
         .collect()
 }
 
 pub(super) fn waiting_curve(forecast: &Forecast) -> Vec<f64> {
     forecast
-        .moments
+        .intervals
         .iter()
-        .map(|moment| moment.waiting as f64)
+        .map(|interval| interval.waiting as f64)
         .collect()
 }
 
 /// Nothing where the handlers kept up: a message or two are always on their way.
 fn ready_curve(forecast: &Forecast) -> Vec<f64> {
-    let behind = forecast.moments.iter().any(|moment| moment.ready > 100);
-    let moments = forecast.moments.iter().filter(|_| behind);
-    moments.map(|moment| moment.ready as f64).collect()
+    let behind = forecast
+        .intervals
+        .iter()
+        .any(|interval| interval.ready > 100);
+    let intervals = forecast.intervals.iter().filter(|_| behind);
+    intervals.map(|interval| interval.ready as f64).collect()
 }
 
-pub(super) fn as_json(question: &Question, answers: &[Answer]) -> Value {
+pub(super) fn as_json(question: &SimulationArgs, answers: &[PolicyForecast]) -> Value {
     let options = &question.options;
     let policies: Vec<Value> = answers.iter().map(policy_as_json).collect();
     json!({
@@ -360,7 +385,7 @@ pub(super) fn as_json(question: &Question, answers: &[Answer]) -> Value {
     })
 }
 
-fn policy_as_json(answer: &Answer) -> Value {
+fn policy_as_json(answer: &PolicyForecast) -> Value {
     let forecast = &answer.forecast;
     let rounds: Vec<Value> = forecast
         .rounds
@@ -382,8 +407,8 @@ fn policy_as_json(answer: &Answer) -> Value {
             })
         })
         .collect();
-    let moments: Vec<Value> = forecast.moments.iter().map(|moment| json!({
-        "arrivals": moment.arrivals, "attempts": moment.attempts, "waiting": moment.waiting, "ready": moment.ready,
+    let intervals: Vec<Value> = forecast.intervals.iter().map(|interval| json!({
+        "arrivals": interval.arrivals, "attempts": interval.attempts, "waiting": interval.waiting, "ready": interval.ready,
     })).collect();
     json!({
         "policy": answer.policy.to_string(),
@@ -393,11 +418,11 @@ fn policy_as_json(answer: &Answer) -> Value {
         "parked": forecast.parked,
         "ends_ms": ms(forecast.ends),
         "most_waiting": forecast.most_waiting,
-        "deepest": forecast.deepest,
-        "moment_ms": forecast.moment.as_secs_f64() * 1_000.0,
+        "most_ready": forecast.most_ready,
+        "interval_ms": forecast.interval.as_secs_f64() * 1_000.0,
         "rounds": rounds,
         "queues": queues,
-        "moments": moments,
+        "intervals": intervals,
     })
 }
 

@@ -8,11 +8,11 @@ use plotters::{
 };
 
 use super::{
-    Answer, Question,
+    PolicyForecast, SimulationArgs,
     format::short,
     report::{attempts_curve, waiting_curve},
 };
-use crate::error::Fault;
+use crate::error::CliError;
 
 const SIZE: (u32, u32) = (960, 720);
 const COLOURS: [RGBColor; 2] = [RGBColor(0, 110, 160), RGBColor(200, 110, 0)];
@@ -24,14 +24,21 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// The text of the file.
-pub(super) fn draw(question: &Question, answers: &[Answer]) -> Result<String, Fault> {
+pub(super) fn draw(
+    question: &SimulationArgs,
+    answers: &[PolicyForecast],
+) -> Result<String, CliError> {
     let mut svg = String::new();
     paint(&mut svg, question, answers)
-        .map_err(|why| Fault::failed(format!("cannot draw the plot: {why}")))?;
+        .map_err(|why| CliError::failed(format!("cannot draw the plot: {why}")))?;
     Ok(svg)
 }
 
-fn paint(svg: &mut String, question: &Question, answers: &[Answer]) -> Result<(), Box<dyn Error>> {
+fn paint(
+    svg: &mut String,
+    question: &SimulationArgs,
+    answers: &[PolicyForecast],
+) -> Result<(), Box<dyn Error>> {
     let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
     let (upper, lower) = root.split_vertically(SIZE.1 / 2);
@@ -61,8 +68,8 @@ fn paint(svg: &mut String, question: &Question, answers: &[Answer]) -> Result<()
 fn plot(
     area: &Area<'_>,
     title: &str,
-    question: &Question,
-    answers: &[Answer],
+    question: &SimulationArgs,
+    answers: &[PolicyForecast],
     curves: &[Vec<f64>],
     arrivals: Option<f64>,
 ) -> Result<(), Box<dyn Error>> {

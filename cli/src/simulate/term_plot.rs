@@ -24,14 +24,14 @@ pub(super) struct Panel<'a> {
 }
 
 /// A line of a panel: what stands left, the curve, and whether the rest of it is the axis.
-pub(super) struct Line {
+pub(super) struct PanelLine {
     pub(super) left: String,
-    pub(super) parts: Vec<(Ink, String)>,
+    pub(super) parts: Vec<(InkStyle, String)>,
 }
 
 /// What is drawn, for whoever has colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ink {
+pub(super) enum InkStyle {
     Title,
     Curve,
     Axis,
@@ -40,11 +40,11 @@ pub(super) enum Ink {
 
 impl Panel<'_> {
     /// The lines of the panel, each of them `width` columns wide.
-    pub(super) fn lines(&self, width: usize) -> Vec<Line> {
+    pub(super) fn lines(&self, width: usize) -> Vec<PanelLine> {
         let columns = width.saturating_sub(MARGIN + 1).max(8);
-        let mut lines = vec![Line {
+        let mut lines = vec![PanelLine {
             left: String::new(),
-            parts: vec![(Ink::Title, fitted(self.title, width))],
+            parts: vec![(InkStyle::Title, fitted(self.title, width))],
         }];
         let heights = self.heights(columns * 2);
         let marked = self
@@ -61,9 +61,9 @@ impl Panel<'_> {
             let curve: String = (0..columns)
                 .map(|column| cell(heights[column * 2], heights[column * 2 + 1], row))
                 .collect();
-            lines.push(Line {
+            lines.push(PanelLine {
                 left: format!("{label:>MARGIN$}"),
-                parts: vec![(Ink::Axis, axis.to_owned()), (Ink::Curve, curve)],
+                parts: vec![(InkStyle::Axis, axis.to_owned()), (InkStyle::Curve, curve)],
             });
         }
         lines.push(self.axis(columns));
@@ -98,13 +98,13 @@ impl Panel<'_> {
     }
 
     /// The axis of time, thick where the outage is.
-    fn axis(&self, columns: usize) -> Line {
-        let mut parts = vec![(Ink::Axis, "└".to_owned())];
+    fn axis(&self, columns: usize) -> PanelLine {
+        let mut parts = vec![(InkStyle::Axis, "└".to_owned())];
         let (from, to) = self.outage_columns(columns);
-        parts.push((Ink::Axis, "─".repeat(from)));
-        parts.push((Ink::Outage, "━".repeat(to - from)));
-        parts.push((Ink::Axis, "─".repeat(columns - to)));
-        Line {
+        parts.push((InkStyle::Axis, "─".repeat(from)));
+        parts.push((InkStyle::Outage, "━".repeat(to - from)));
+        parts.push((InkStyle::Axis, "─".repeat(columns - to)));
+        PanelLine {
             left: format!("{:>MARGIN$}", "0"),
             parts,
         }
@@ -118,7 +118,7 @@ impl Panel<'_> {
         (from, to.max(from + 1).min(columns).max(from))
     }
 
-    fn times(&self, columns: usize) -> Line {
+    fn times(&self, columns: usize) -> PanelLine {
         let end = time(self.lasts);
         let mut text: Vec<char> = " ".repeat(columns).chars().collect();
         let mut write = |at: usize, word: &str| {
@@ -138,14 +138,14 @@ impl Panel<'_> {
             let at = middle.saturating_sub(word.len() / 2);
             write(at, word);
         }
-        Line {
+        PanelLine {
             left: " ".repeat(MARGIN + 1),
-            parts: vec![(Ink::Axis, text.into_iter().collect())],
+            parts: vec![(InkStyle::Axis, text.into_iter().collect())],
         }
     }
 }
 
-impl Line {
+impl PanelLine {
     /// How many columns it takes.
     pub(super) fn width(&self) -> usize {
         let parts = self.parts.iter().map(|(_, text)| text.chars().count());
@@ -195,7 +195,7 @@ mod tests {
         );
         let values = [1.0, 2.0, 4.0, 0.0];
         let lines = panel(&values).lines(MARGIN + 1 + 8);
-        let curve = |line: &Line| line.parts[1].1.clone();
+        let curve = |line: &PanelLine| line.parts[1].1.clone();
         assert_eq!(curve(&lines[1]), "    ⣿⣿  ");
         assert_eq!(curve(&lines[ROWS]), "⣿⣿⣿⣿⣿⣿  ");
         assert_eq!(lines[1].left.trim(), "4");
@@ -217,7 +217,8 @@ mod tests {
             let thick = &lines[ROWS + 1].parts[2];
             let quarter = (width - MARGIN - 1) as f64 / 4.0;
             assert!(
-                (thick.1.chars().count() as f64 - quarter).abs() <= 1.0 && thick.0 == Ink::Outage
+                (thick.1.chars().count() as f64 - quarter).abs() <= 1.0
+                    && thick.0 == InkStyle::Outage
             );
         }
     }

@@ -7,11 +7,11 @@ use retryrmq::{UnreadableMessage, terminal_escape};
 use serde_json::{Value, json};
 
 use crate::{
-    error::Fault,
+    error::CliError,
     exit::Exit,
     global::Global,
     json::{base64, harmless},
-    output::{Column, Look, Output},
+    output::{Column, Output, TextStyle},
     prompt, time_format,
 };
 
@@ -27,7 +27,11 @@ pub(crate) enum Command {
     Drop(Drop),
 }
 
-pub(crate) async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit, Fault> {
+pub(crate) async fn run(
+    command: Command,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     match command {
         Command::Ls(options) => ls(options, global, output).await,
         Command::Take(options) => take(options, global, output).await,
@@ -56,7 +60,7 @@ JSON: queue, name (of the queue with the messages) and messages; each with id, f
 (a queue), moved_at, cause, exchange, routing_key, message_id, content_type, properties
 (as text) and body_base64.";
 
-async fn ls(options: Ls, global: &Global, output: &Output) -> Result<Exit, Fault> {
+async fn ls(options: Ls, global: &Global, output: &Output) -> Result<Exit, CliError> {
     let client = global.connect().await?;
     let unreadable = client.unreadable(&options.queue);
     let listed = unreadable.list(options.limit).await;
@@ -103,7 +107,7 @@ async fn ls(options: Ls, global: &Global, output: &Output) -> Result<Exit, Fault
             text(&message.message_id),
             text(&message.cause),
         ];
-        let shown = cells.map(|cell| Look::Plain.of(terminal_escape::line(&cell)));
+        let shown = cells.map(|cell| TextStyle::Plain.of(terminal_escape::line(&cell)));
         shown.into()
     };
     output.table(&columns, all.iter().map(row).collect())?;
@@ -171,7 +175,7 @@ but for those that --try-each has asked for: 1,000 in the parking queue and on R
 often come first. If not all could be asked for, the command fails and says why.
 JSON: queue, from, to, moved (a number) and causes.";
 
-async fn take(options: Take, global: &Global, output: &Output) -> Result<Exit, Fault> {
+async fn take(options: Take, global: &Global, output: &Output) -> Result<Exit, CliError> {
     let client = global.connect().await?;
     let unreadable = client.unreadable(&options.queue);
     let from = options.from.as_ref().unwrap_or(&options.queue);
@@ -226,7 +230,7 @@ Examples:
 
 JSON: queue, name and dropped (a number). Exits with 3 if there is none with such an id.";
 
-async fn drop(options: Drop, global: &Global, output: &Output) -> Result<Exit, Fault> {
+async fn drop(options: Drop, global: &Global, output: &Output) -> Result<Exit, CliError> {
     let question = format!(
         "Drop {} messages of {} for good?",
         options.ids.len(),

@@ -3,17 +3,19 @@
 use std::collections::BTreeSet;
 
 use clap::Args;
-use retryrmq::{Client, Look, Rung, Waiter, format_duration, parking_queue, terminal_escape};
+use retryrmq::{
+    Client, WaitingMessage, WaitingQueue, WaitingWalk, format_duration, parking_queue,
+    terminal_escape,
+};
 use serde_json::json;
 
 use super::{
-    MOST_PASSES, Place, held, held_in,
-    selection::{self, Choice},
-    worn,
+    MOST_PASSES, QueueArgs, check_delivery_count, held, held_in,
+    selection::{self, WaitingSelection},
 };
 use crate::{
-    error::Fault, exit::Exit, global::Global, line_printer::Listener, output::Output, prompt,
-    shutdown::Stop,
+    error::CliError, exit::Exit, global::Global, line_printer::LinePrinter, output::Output, prompt,
+    shutdown::Shutdown,
 };
 
 /// So many are moved at a time.
@@ -29,7 +31,7 @@ const AT_A_TIME: usize = 64;
 )]
 pub(crate) struct Flush {
     #[command(flatten)]
-    place: Place,
+    queue_args: QueueArgs,
 
     /// All of them
     #[arg(long, conflicts_with_all = ["ids", "waits"])]
@@ -44,7 +46,7 @@ pub(crate) struct Flush {
     waits: Option<String>,
 
     #[command(flatten)]
-    manner: Manner,
+    args: MoveArgs,
 }
 
 /// Take messages out: they are parked as `requested`, with their record
@@ -54,18 +56,18 @@ pub(crate) struct Flush {
 #[command(override_usage = "retryrmq waiting cancel [OPTIONS] <QUEUE> --id <ID>...", after_help = EXAMPLES)]
 pub(crate) struct Cancel {
     #[command(flatten)]
-    place: Place,
+    queue_args: QueueArgs,
 
     /// This one: its message id, or # and its mark; may be given several times
     #[arg(long = "id", value_name = "ID", required = true)]
     ids: Vec<String>,
 
     #[command(flatten)]
-    manner: Manner,
+    args: MoveArgs,
 }
 
 #[derive(Clone, Debug, Args)]
-struct Manner {
+struct MoveArgs {
     /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
@@ -85,17 +87,21 @@ that came back before it was found is not found.
 JSON: a line for each message with id, mark, outcome (flushed, cancelled, failed) and error.";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Deed {
+enum MoveAction {
     Flush,
     Cancel,
 }
 
-pub(super) async fn flush(options: Flush, global: &Global, output: &Output) -> Result<Exit, Fault> {
-    let choice = match (options.all || options.waits.is_some(), options.ids) {
-        (true, _) => Choice::All,
-        (false, ids) if !ids.is_empty() => Choice::Ids(ids),
+pub(super) async fn flush(
+    options: Flush,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
+    let waiting_selection = match (options.all || options.waits.is_some(), options.ids) {
+        (true, _) => WaitingSelection::All,
+        (false, ids) if !ids.is_empty() => WaitingSelection::Ids(ids),
         _ => {
-            return Err(Fault::usage(
+            return Err(CliError::usage(
                 "which messages are to come back? Pass --all, --id ID or --waits DURATION",
             ));
         }
@@ -105,13 +111,14 @@ pub(super) async fn flush(options: Flush, global: &Global, output: &Output) -> R
         .as_deref()
         .map(retryrmq::parse_duration)
         .transpose()?;
-    let only = |rung: &Rung| waits.is_none_or(|waits| rung.delay == waits);
+    let only =
+        |waiting_queue: &WaitingQueue| waits.is_none_or(|waits| waiting_queue.delay == waits);
     act(
-        &options.place,
-        &choice,
+        &options.queue_args,
+        &waiting_selection,
         only,
-        Deed::Flush,
-        options.manner.yes,
+        MoveAction::Flush,
+        options.args.yes,
         global,
         output,
     )
@@ -122,14 +129,14 @@ pub(super) async fn cancel(
     options: Cancel,
     global: &Global,
     output: &Output,
-) -> Result<Exit, Fault> {
-    let choice = Choice::Ids(options.ids);
+) -> Result<Exit, CliError> {
+    let waiting_selection = WaitingSelection::Ids(options.ids);
     act(
-        &options.place,
-        &choice,
+        &options.queue_args,
+        &waiting_selection,
         |_| true,
-        Deed::Cancel,
-        options.manner.yes,
+        MoveAction::Cancel,
+        options.args.yes,
         global,
         output,
     )
@@ -137,37 +144,48 @@ pub(super) async fn cancel(
 }
 
 async fn act(
-    place: &Place,
-    choice: &Choice,
-    only: impl Fn(&Rung) -> bool,
-    deed: Deed,
+    queue_args: &QueueArgs,
+    waiting_selection: &WaitingSelection,
+    only: impl Fn(&WaitingQueue) -> bool,
+    action: MoveAction,
     sure: bool,
     global: &Global,
     output: &Output,
-) -> Result<Exit, Fault> {
+) -> Result<Exit, CliError> {
     let client = global.connect().await?;
     let mut is_cut = false;
     let work = async {
-        let mut rungs = place.rungs(&client).await?;
-        rungs.retain(&only);
-        let others = held(&rungs);
-        rungs.retain(|rung| rung.messages > 0);
-        let all: u64 = rungs.iter().map(|rung| u64::from(rung.messages)).sum();
+        let mut waiting_queues = queue_args.waiting_queues(&client).await?;
+        waiting_queues.retain(&only);
+        let others = held(&waiting_queues);
+        waiting_queues.retain(|waiting_queue| waiting_queue.messages > 0);
+        let all: u64 = waiting_queues
+            .iter()
+            .map(|waiting_queue| u64::from(waiting_queue.messages))
+            .sum();
         if all == 0 {
             if let Some(others) = others {
-                return Err(Fault::held(others));
+                return Err(CliError::held(others));
             }
-            return Err(Fault::not_found(format!(
+            return Err(CliError::not_found(format!(
                 "nothing waits for {} that was asked for",
-                place.queue
+                queue_args.queue
             )));
         }
-        if !sure && !prompt::agreed(&deed.question(choice, all, &rungs, &place.queue)).await? {
+        if !sure
+            && !prompt::agreed(&action.question(
+                waiting_selection,
+                all,
+                &waiting_queues,
+                &queue_args.queue,
+            ))
+            .await?
+        {
             output.note("nothing was done");
             return Ok(Exit::Ok);
         }
-        let mut moving = Moving::of(place, choice, deed, (all, others), output)?;
-        let moved = moving.through(&client, &rungs).await;
+        let mut moving = MoveRun::of(queue_args, waiting_selection, action, (all, others), output)?;
+        let moved = moving.through(&client, &waiting_queues).await;
         is_cut = moving.is_cut;
         moving.end(moved, output)
     };
@@ -178,12 +196,22 @@ async fn act(
     done
 }
 
-impl Deed {
-    fn question(self, choice: &Choice, all: u64, rungs: &[Rung], queue: &str) -> String {
+impl MoveAction {
+    fn question(
+        self,
+        waiting_selection: &WaitingSelection,
+        all: u64,
+        waiting_queues: &[WaitingQueue],
+        queue: &str,
+    ) -> String {
         let queue = terminal_escape::line(queue);
-        let which = match choice {
-            Choice::All => format!("{all} messages that wait ({})", delays(rungs)),
-            Choice::Ids(ids) => format!("what is named {}", terminal_escape::line(&ids.join(", "))),
+        let which = match waiting_selection {
+            WaitingSelection::All => {
+                format!("{all} messages that wait ({})", delays(waiting_queues))
+            }
+            WaitingSelection::Ids(ids) => {
+                format!("what is named {}", terminal_escape::line(&ids.join(", ")))
+            }
         };
         match self {
             Self::Flush => format!("Bring back now to {queue}: {which}?"),
@@ -202,23 +230,23 @@ impl Deed {
     }
 }
 
-fn delays(rungs: &[Rung]) -> String {
-    let delays: Vec<_> = rungs
+fn delays(waiting_queues: &[WaitingQueue]) -> String {
+    let delays: Vec<_> = waiting_queues
         .iter()
-        .map(|rung| format_duration(rung.delay))
+        .map(|waiting_queue| format_duration(waiting_queue.delay))
         .collect();
     delays.join(", ")
 }
 
 /// What is being done, and how far it is.
-struct Moving<'a> {
+struct MoveRun<'a> {
     queue: &'a str,
-    choice: &'a Choice,
-    deed: Deed,
+    waiting_selection: &'a WaitingSelection,
+    action: MoveAction,
     output: &'a Output,
-    listener: Listener,
+    printer: LinePrinter,
     bar: indicatif::ProgressBar,
-    stop: Stop,
+    shutdown: Shutdown,
     /// Copies were on their way when we ended, and a broker with an alarm did not answer.
     is_cut: bool,
     /// What to say of others who look, and hold messages that are not to be seen.
@@ -234,22 +262,22 @@ struct Moving<'a> {
     why: Option<retryrmq::Error>,
 }
 
-impl<'a> Moving<'a> {
+impl<'a> MoveRun<'a> {
     fn of(
-        place: &'a Place,
-        choice: &'a Choice,
-        deed: Deed,
+        queue_args: &'a QueueArgs,
+        waiting_selection: &'a WaitingSelection,
+        action: MoveAction,
         (all, others): (u64, Option<String>),
         output: &'a Output,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, CliError> {
         Ok(Self {
-            queue: &place.queue,
-            choice,
-            deed,
+            queue: &queue_args.queue,
+            waiting_selection,
+            action,
             output,
-            listener: Listener::default(),
+            printer: LinePrinter::default(),
             bar: output.progress(Some(all), "messages"),
-            stop: Stop::listen()?,
+            shutdown: Shutdown::listen()?,
             is_cut: false,
             others,
             found: BTreeSet::new(),
@@ -261,18 +289,22 @@ impl<'a> Moving<'a> {
         })
     }
 
-    async fn through(&mut self, client: &Client, rungs: &[Rung]) -> Result<(), Fault> {
-        for rung in rungs {
+    async fn through(
+        &mut self,
+        client: &Client,
+        waiting_queues: &[WaitingQueue],
+    ) -> Result<(), CliError> {
+        for waiting_queue in waiting_queues {
             if self.is_over() {
                 break;
             }
-            let mut look = client.waiting(self.queue).look(rung).await?;
-            let walked = self.walk(&mut look, rung).await;
-            self.skipped += u64::from(look.skipped());
-            if look.others() > 0 {
-                self.others.get_or_insert_with(|| held_in(rung));
+            let mut walk = client.waiting(self.queue).walk_queue(waiting_queue).await?;
+            let walked = self.walk(&mut walk, waiting_queue).await;
+            self.skipped += u64::from(walk.skipped());
+            if walk.others() > 0 {
+                self.others.get_or_insert_with(|| held_in(waiting_queue));
             }
-            let closed = look.close().await;
+            let closed = walk.close().await;
             walked?;
             closed?;
         }
@@ -280,25 +312,30 @@ impl<'a> Moving<'a> {
     }
 
     fn is_over(&self) -> bool {
-        self.stop.is_set() || self.halted
+        self.shutdown.is_set() || self.halted
     }
 
-    async fn walk(&mut self, look: &mut Look, rung: &Rung) -> Result<(), Fault> {
+    async fn walk(
+        &mut self,
+        walk: &mut WaitingWalk,
+        waiting_queue: &WaitingQueue,
+    ) -> Result<(), CliError> {
         let mut batch = Vec::with_capacity(AT_A_TIME);
         while !self.is_over() {
-            let next = look.next().await;
+            let next = walk.next().await;
             let is_end = !matches!(next, Ok(Some(_)));
-            if let Ok(Some(waiter)) = &next {
+            if let Ok(Some(waiting_message)) = &next {
                 self.bar.inc(1);
-                if self.choice.takes(waiter) {
-                    self.found.extend(self.choice.names(waiter));
-                    batch.push(waiter.clone());
+                if self.waiting_selection.takes(waiting_message) {
+                    self.found
+                        .extend(self.waiting_selection.names(waiting_message));
+                    batch.push(waiting_message.clone());
                 } else {
-                    worn(waiter, rung, MOST_PASSES)?;
+                    check_delivery_count(waiting_message, waiting_queue, MOST_PASSES)?;
                 }
             }
             if is_end || batch.len() == AT_A_TIME {
-                self.send(look, &batch).await?;
+                self.send(walk, &batch).await?;
                 batch.clear();
             }
             if next?.is_none() {
@@ -308,29 +345,33 @@ impl<'a> Moving<'a> {
         Ok(())
     }
 
-    async fn send(&mut self, look: &mut Look, batch: &[Waiter]) -> Result<(), Fault> {
+    async fn send(
+        &mut self,
+        walk: &mut WaitingWalk,
+        batch: &[WaitingMessage],
+    ) -> Result<(), CliError> {
         let sent = async {
-            match self.deed {
-                Deed::Flush => look.flush(batch).await,
-                Deed::Cancel => look.cancel(batch).await,
+            match self.action {
+                MoveAction::Flush => walk.flush(batch).await,
+                MoveAction::Cancel => walk.cancel(batch).await,
             }
         };
-        let Some(results) = self.stop.unless_cut(sent).await else {
+        let Some(results) = self.shutdown.unless_cut(sent).await else {
             self.is_cut = true;
             return Ok(());
         };
-        for (waiter, result) in batch.iter().zip(results) {
+        for (waiting_message, result) in batch.iter().zip(results) {
             let why = result.as_ref().err().map(ToString::to_string);
             if self.output.is_json() {
                 let outcome = if why.is_none() {
-                    self.deed.word()
+                    self.action.word()
                 } else {
                     "failed"
                 };
                 let line = json!({
-                    "id": selection::name(waiter), "mark": waiter.mark, "outcome": outcome, "error": why,
+                    "id": selection::name(waiting_message), "mark": waiting_message.mark, "outcome": outcome, "error": why,
                 });
-                self.listener.hears(|| self.output.json_line(&line));
+                self.printer.hears(|| self.output.json_line(&line));
             }
             match result {
                 Ok(()) => self.moved += 1,
@@ -345,35 +386,35 @@ impl<'a> Moving<'a> {
         Ok(())
     }
 
-    fn end(self, walked: Result<(), Fault>, output: &Output) -> Result<Exit, Fault> {
+    fn end(self, walked: Result<(), CliError>, output: &Output) -> Result<Exit, CliError> {
         self.bar.finish_and_clear();
         let plural = if self.moved == 1 {
             "message"
         } else {
             "messages"
         };
-        let place = match self.deed {
-            Deed::Flush => format!("back in {}", self.queue),
-            Deed::Cancel => format!("taken out into {}", parking_queue(self.queue)),
+        let queue_args = match self.action {
+            MoveAction::Flush => format!("back in {}", self.queue),
+            MoveAction::Cancel => format!("taken out into {}", parking_queue(self.queue)),
         };
-        let summary = format!("{} {plural} {place}", self.moved);
+        let summary = format!("{} {plural} {queue_args}", self.moved);
         if self.skipped > 0 {
             output.note(&format!(
                 "{} messages were passed over: they have names that are not UTF-8, no whole copy can be made of them, and they come back by themselves",
                 self.skipped
             ));
         }
-        let why = self.why.map(|error| Fault::from(error).on_the_way());
+        let why = self.why.map(|error| CliError::from(error).on_the_way());
         let failure = walked.err().or(why);
-        if let Some(fault) = failure {
+        if let Some(cli_error) = failure {
             let still = if self.failed > 0 {
                 format!(", {} could not be moved and wait as before", self.failed)
             } else {
                 String::new()
             };
-            return Err(fault.after(&format!("{summary}{still}")));
+            return Err(cli_error.after(&format!("{summary}{still}")));
         }
-        if self.stop.is_set() {
+        if self.shutdown.is_set() {
             let perhaps = match self.is_cut {
                 true => ", and perhaps some more",
                 false => "",
@@ -383,26 +424,26 @@ impl<'a> Moving<'a> {
             ));
             return Ok(Exit::Interrupted);
         }
-        self.listener
-            .end((self.deed.word(), self.moved), false, &summary, output)?;
-        let missing = self.choice.missing(&self.found);
+        self.printer
+            .end((self.action.word(), self.moved), false, &summary, output)?;
+        let missing = self.waiting_selection.missing(&self.found);
         match (missing, self.others) {
-            (Some(missing), Some(others)) => Err(Fault::held(format!(
+            (Some(missing), Some(others)) => Err(CliError::held(format!(
                 "no message {missing} among those that are to be seen; {others}; {summary}"
             ))),
-            (Some(missing), None) => Err(Fault::not_found(format!(
+            (Some(missing), None) => Err(CliError::not_found(format!(
                 "no message {missing} waits for {}: it may be back, or parked; {summary}",
                 self.queue
             ))),
-            (None, Some(others)) if matches!(self.choice, Choice::All) => {
+            (None, Some(others)) if matches!(self.waiting_selection, WaitingSelection::All) => {
                 output.note(&summary);
                 if output.is_json() {
-                    return Err(Fault::held(others));
+                    return Err(CliError::held(others));
                 }
                 output.note(&others);
                 Ok(Exit::Held)
             }
-            (None, _) if self.moved == 0 => Err(Fault::not_found(format!(
+            (None, _) if self.moved == 0 => Err(CliError::not_found(format!(
                 "nothing that was asked for waits for {} any more: it may be back, or parked",
                 self.queue
             ))),

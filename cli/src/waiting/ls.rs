@@ -3,16 +3,16 @@
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use retryrmq::{Client, Rung, Waiter, format_duration, terminal_escape};
+use retryrmq::{Client, WaitingMessage, WaitingQueue, format_duration, terminal_escape};
 use serde_json::{Value, json};
 
-use super::{MOST_LOOKS, Place, held, held_in, selection, worn};
+use super::{MOST_LOOKS, QueueArgs, check_delivery_count, held, held_in, selection};
 use crate::{
-    error::Fault,
+    error::CliError,
     exit::Exit,
     global::Global,
-    output::{Column, Look, Output},
-    shutdown::Stop,
+    output::{Column, Output, TextStyle},
+    shutdown::Shutdown,
     time_format,
 };
 
@@ -24,7 +24,7 @@ use crate::{
 #[command(override_usage = "retryrmq waiting ls [OPTIONS] <QUEUE>", after_help = EXAMPLES)]
 pub(crate) struct Options {
     #[command(flatten)]
-    place: Place,
+    queue_args: QueueArgs,
 
     /// Look at the messages: at most --limit from the head of each waiting queue
     #[arg(long)]
@@ -46,12 +46,12 @@ back. Where waiting queue and QUEUE are quorum queues on RabbitMQ 4.0 to 4.2, it
 the count of crashes of each message, as does a look that is killed on 4.3; what was looked
 at twice is not looked at again. Elsewhere it leaves no trace.
 
-JSON, one document: queue, waiting (in all), and rungs, each with name, delay_ms, waiting
+JSON, one document: queue, waiting (in all), and queues, each with name, delay_ms, waiting
 and, with --look, next_at, last_at and messages (id, mark, due_at, retries, error).";
 
 /// A waiting queue, and what a look at it has shown.
 struct Row {
-    rung: Rung,
+    waiting_queue: WaitingQueue,
     seen: Option<Vec<Seen>>,
 }
 
@@ -65,33 +65,40 @@ struct Seen {
 }
 
 impl Seen {
-    fn of(waiter: &Waiter) -> Self {
+    fn of(waiting_message: &WaitingMessage) -> Self {
         Self {
-            name: selection::name(waiter),
-            mark: waiter.mark.clone(),
-            due: waiter.due,
-            retries: waiter.message().retries(),
-            error: waiter.error.clone(),
+            name: selection::name(waiting_message),
+            mark: waiting_message.mark.clone(),
+            due: waiting_message.due,
+            retries: waiting_message.message().retries(),
+            error: waiting_message.error.clone(),
         }
     }
 }
 
-pub(super) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
-    let stop = Stop::listen()?;
+pub(super) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
+    let shutdown = Shutdown::listen()?;
     let client = global.connect().await?;
-    let rows = collect(&options, &stop, &client).await;
+    let rows = collect(&options, &shutdown, &client).await;
     client.close().await;
     let (rows, others) = rows?;
-    if stop.is_set() {
+    if shutdown.is_set() {
         return Ok(Exit::Interrupted);
     }
-    let all: u64 = rows.iter().map(|row| u64::from(row.rung.messages)).sum();
+    let all: u64 = rows
+        .iter()
+        .map(|row| u64::from(row.waiting_queue.messages))
+        .sum();
     if output.is_json() {
-        let rungs: Vec<Value> = rows.iter().map(as_json).collect();
+        let waiting_queues: Vec<Value> = rows.iter().map(as_json).collect();
         output.json_document(
-            &json!({"queue": options.place.queue, "waiting": all, "rungs": rungs}),
+            &json!({"queue": options.queue_args.queue, "waiting": all, "queues": waiting_queues}),
         )?;
-        return others.map_or(Ok(Exit::Ok), |others| Err(Fault::held(others)));
+        return others.map_or(Ok(Exit::Ok), |others| Err(CliError::held(others)));
     }
     if let Some(others) = others {
         if all > 0 {
@@ -101,19 +108,22 @@ pub(super) async fn run(options: Options, global: &Global, output: &Output) -> R
         return Ok(Exit::Held);
     }
     if all == 0 {
-        let looked = if options.place.retry.is_empty() {
+        let looked = if options.queue_args.retry.is_empty() {
             "; of other policies than the default, name them with --retry: they were not looked for"
         } else {
             ""
         };
         output.note(&format!(
             "nothing waits for {}{looked}",
-            options.place.queue
+            options.queue_args.queue
         ));
         return Ok(Exit::Ok);
     }
     print(&rows, output)?;
-    let empty = rows.iter().filter(|row| row.rung.messages == 0).count();
+    let empty = rows
+        .iter()
+        .filter(|row| row.waiting_queue.messages == 0)
+        .count();
     if empty > 0 {
         output.note(&format!("{empty} more waiting queues are empty"));
     }
@@ -123,21 +133,24 @@ pub(super) async fn run(options: Options, global: &Global, output: &Output) -> R
 /// What waits, and what to say where others hold some of it.
 async fn collect(
     options: &Options,
-    stop: &Stop,
+    shutdown: &Shutdown,
     client: &Client,
-) -> Result<(Vec<Row>, Option<String>), Fault> {
-    let rungs = options.place.rungs(client).await?;
-    let mut others = held(&rungs);
-    let mut rows = Vec::with_capacity(rungs.len());
-    for rung in rungs {
-        let seen = if options.look && rung.messages > 0 && !stop.is_set() {
-            let (seen, is_held) = look(options, stop, client, &rung).await?;
-            others = others.or_else(|| is_held.then(|| held_in(&rung)));
+) -> Result<(Vec<Row>, Option<String>), CliError> {
+    let waiting_queues = options.queue_args.waiting_queues(client).await?;
+    let mut others = held(&waiting_queues);
+    let mut rows = Vec::with_capacity(waiting_queues.len());
+    for waiting_queue in waiting_queues {
+        let seen = if options.look && waiting_queue.messages > 0 && !shutdown.is_set() {
+            let (seen, is_held) = look(options, shutdown, client, &waiting_queue).await?;
+            others = others.or_else(|| is_held.then(|| held_in(&waiting_queue)));
             Some(seen)
         } else {
             None
         };
-        rows.push(Row { rung, seen });
+        rows.push(Row {
+            waiting_queue,
+            seen,
+        });
     }
     Ok((rows, others))
 }
@@ -145,21 +158,24 @@ async fn collect(
 /// Those that are to be seen, and whether others hold some.
 async fn look(
     options: &Options,
-    stop: &Stop,
+    shutdown: &Shutdown,
     client: &Client,
-    rung: &Rung,
-) -> Result<(Vec<Seen>, bool), Fault> {
-    let mut look = client.waiting(&options.place.queue).look(rung).await?;
+    waiting_queue: &WaitingQueue,
+) -> Result<(Vec<Seen>, bool), CliError> {
+    let mut look = client
+        .waiting(&options.queue_args.queue)
+        .walk_queue(waiting_queue)
+        .await?;
     let mut seen = Vec::new();
     let walked = async {
-        while seen.len() < options.limit as usize && !stop.is_set() {
-            let Some(waiter) = look.next().await? else {
+        while seen.len() < options.limit as usize && !shutdown.is_set() {
+            let Some(waiting_message) = look.next().await? else {
                 break;
             };
-            worn(&waiter, rung, MOST_LOOKS)?;
-            seen.push(Seen::of(&waiter));
+            check_delivery_count(&waiting_message, waiting_queue, MOST_LOOKS)?;
+            seen.push(Seen::of(&waiting_message));
         }
-        Ok::<_, Fault>(())
+        Ok::<_, CliError>(())
     }
     .await;
     let is_held = look.others() > 0;
@@ -169,7 +185,7 @@ async fn look(
     Ok((seen, is_held))
 }
 
-fn print(rows: &[Row], output: &Output) -> Result<(), Fault> {
+fn print(rows: &[Row], output: &Output) -> Result<(), CliError> {
     let columns = [
         Column::right("waits", 9),
         Column::right("waiting", 9),
@@ -177,9 +193,9 @@ fn print(rows: &[Row], output: &Output) -> Result<(), Fault> {
         Column::left("last", 14),
         Column::left("queue", 0),
     ];
-    let shown = rows.iter().filter(|row| row.rung.messages > 0);
+    let shown = rows.iter().filter(|row| row.waiting_queue.messages > 0);
     let lines = shown.map(|row| {
-        let within = format!("within {}", format_duration(row.rung.delay));
+        let within = format!("within {}", format_duration(row.waiting_queue.delay));
         let known = |due: Option<SystemTime>| due.map_or_else(|| within.clone(), coming);
         let dues = || row.seen.iter().flatten().map(|seen| seen.due);
         // Of those that were looked at: with one whose time is not known the last is not known.
@@ -189,11 +205,11 @@ fn print(rows: &[Row], output: &Output) -> Result<(), Fault> {
             None
         };
         vec![
-            Look::Bold.of(format_duration(row.rung.delay)),
-            Look::Plain.of(row.rung.messages),
-            Look::Plain.of(known(dues().flatten().min())),
-            Look::Plain.of(known(last)),
-            Look::Dim.of(terminal_escape::line(&row.rung.name)),
+            TextStyle::Bold.of(format_duration(row.waiting_queue.delay)),
+            TextStyle::Plain.of(row.waiting_queue.messages),
+            TextStyle::Plain.of(known(dues().flatten().min())),
+            TextStyle::Plain.of(known(last)),
+            TextStyle::Dim.of(terminal_escape::line(&row.waiting_queue.name)),
         ]
     });
     output.table(&columns, lines.collect())?;
@@ -203,12 +219,12 @@ fn print(rows: &[Row], output: &Output) -> Result<(), Fault> {
 impl Row {
     fn looked_at_all(&self) -> bool {
         let seen = self.seen.as_ref().map_or(0, Vec::len);
-        seen >= self.rung.messages as usize && seen > 0
+        seen >= self.waiting_queue.messages as usize && seen > 0
     }
 }
 
 /// The messages that were looked at, in the order of their queues.
-fn messages(rows: &[Row], output: &Output) -> Result<(), Fault> {
+fn messages(rows: &[Row], output: &Output) -> Result<(), CliError> {
     let columns = [
         Column::left("message", 24),
         Column::left("comes back", 14),
@@ -219,12 +235,12 @@ fn messages(rows: &[Row], output: &Output) -> Result<(), Fault> {
         .iter()
         .flat_map(|row| row.seen.iter().flatten().map(move |seen| (row, seen)))
         .map(|(row, seen)| {
-            let within = || format!("within {}", format_duration(row.rung.delay));
+            let within = || format!("within {}", format_duration(row.waiting_queue.delay));
             vec![
-                Look::Bold.of(terminal_escape::line(&seen.name)),
-                Look::Plain.of(seen.due.map_or_else(within, coming)),
-                Look::Plain.of(seen.retries),
-                Look::Plain.of(terminal_escape::line(&seen.error)),
+                TextStyle::Bold.of(terminal_escape::line(&seen.name)),
+                TextStyle::Plain.of(seen.due.map_or_else(within, coming)),
+                TextStyle::Plain.of(seen.retries),
+                TextStyle::Plain.of(terminal_escape::line(&seen.error)),
             ]
         })
         .collect();
@@ -268,9 +284,9 @@ fn format_long(time: Duration) -> String {
 
 fn as_json(row: &Row) -> Value {
     let mut object = json!({
-        "name": row.rung.name,
-        "delay_ms": u64::try_from(row.rung.delay.as_millis()).unwrap_or(u64::MAX),
-        "waiting": row.rung.messages,
+        "name": row.waiting_queue.name,
+        "delay_ms": u64::try_from(row.waiting_queue.delay.as_millis()).unwrap_or(u64::MAX),
+        "waiting": row.waiting_queue.messages,
     });
     let Some(seen) = &row.seen else {
         return object;

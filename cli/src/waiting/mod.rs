@@ -6,9 +6,9 @@ mod selection;
 mod show;
 
 use clap::{Args, Subcommand};
-use retryrmq::{Client, Policy, Rung, Waiter, terminal_escape};
+use retryrmq::{Client, Policy, WaitingMessage, WaitingQueue, terminal_escape};
 
-use crate::{error::Fault, exit::Exit, global::Global, output::Output};
+use crate::{error::CliError, exit::Exit, global::Global, output::Output};
 
 /// Look at messages that wait for their retry, bring them back now, or take them out
 ///
@@ -23,7 +23,11 @@ pub(crate) enum Command {
     Cancel(flush_cancel::Cancel),
 }
 
-pub(crate) async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit, Fault> {
+pub(crate) async fn run(
+    command: Command,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     match command {
         Command::Ls(options) => ls::run(options, global, output).await,
         Command::Show(options) => show::run(options, global, output).await,
@@ -34,7 +38,7 @@ pub(crate) async fn run(command: Command, global: &Global, output: &Output) -> R
 
 /// Whose messages.
 #[derive(Clone, Debug, Args)]
-struct Place {
+struct QueueArgs {
     /// The queue that they come back to (its own name)
     queue: String,
 
@@ -43,41 +47,43 @@ struct Place {
     retry: Vec<String>,
 }
 
-impl Place {
-    fn policies(&self) -> Result<Vec<Policy>, Fault> {
+impl QueueArgs {
+    fn policies(&self) -> Result<Vec<Policy>, CliError> {
         policies(&self.retry)
     }
 
     /// The waiting queues that exist.
-    async fn rungs(&self, client: &Client) -> Result<Vec<Rung>, Fault> {
+    async fn waiting_queues(&self, client: &Client) -> Result<Vec<WaitingQueue>, CliError> {
         if let Some(work) = retryrmq::work_queue_of(&self.queue) {
-            return Err(Fault::usage(format!(
+            return Err(CliError::usage(format!(
                 "{} is itself a queue in which messages of {work} wait or are parked: name {work}",
                 self.queue
             )));
         }
-        let rungs = client.waiting(&self.queue).rungs(self.policies()?).await?;
-        if rungs.is_empty() {
-            return Err(Fault::not_found(format!(
+        let waiting_queues = client.waiting(&self.queue).queues(self.policies()?).await?;
+        if waiting_queues.is_empty() {
+            return Err(CliError::not_found(format!(
                 "there is no waiting queue of `{}`: check its name and the virtual host, or name the policy of its consumers with --retry",
                 self.queue
             )));
         }
-        Ok(rungs)
+        Ok(waiting_queues)
     }
 }
 
 /// What to say where somebody else looks at one of these waiting queues, and holds messages that are not to be seen.
-fn held(rungs: &[Rung]) -> Option<String> {
-    let looked_at = rungs.iter().find(|rung| rung.consumers > 0);
+fn held(waiting_queues: &[WaitingQueue]) -> Option<String> {
+    let looked_at = waiting_queues
+        .iter()
+        .find(|waiting_queue| waiting_queue.consumers > 0);
     looked_at.map(held_in)
 }
 
 /// What to say where somebody else looks at this one.
-fn held_in(rung: &Rung) -> String {
+fn held_in(waiting_queue: &WaitingQueue) -> String {
     format!(
         "somebody else looks at {}: what they hold is not seen here, try again when they are done",
-        terminal_escape::line(&rung.name)
+        terminal_escape::line(&waiting_queue.name)
     )
 }
 
@@ -87,21 +93,25 @@ const MOST_LOOKS: u32 = 2;
 const MOST_PASSES: u32 = 7;
 
 /// Refuses a further look at what was looked at so often: the broker's count makes it one that crashes its consumer.
-fn worn(waiter: &Waiter, rung: &Rung, most: u32) -> Result<(), Fault> {
-    if waiter.looks < most {
+fn check_delivery_count(
+    waiting_message: &WaitingMessage,
+    waiting_queue: &WaitingQueue,
+    most: u32,
+) -> Result<(), CliError> {
+    if waiting_message.looks < most {
         return Ok(());
     }
-    Err(Fault::failed(format!(
+    Err(CliError::failed(format!(
         "{} in {} was looked at {} times since it waits, and this broker counts each look as a crash of its consumer: look again when it has \
          come back, or `waiting flush --all`",
-        selection::name(waiter),
-        rung.name,
-        waiter.looks
+        selection::name(waiting_message),
+        waiting_queue.name,
+        waiting_message.looks
     )))
 }
 
 /// Reads policies.
-pub(crate) fn policies(texts: &[String]) -> Result<Vec<Policy>, Fault> {
+pub(crate) fn policies(texts: &[String]) -> Result<Vec<Policy>, CliError> {
     let mut policies = Vec::with_capacity(texts.len());
     for text in texts {
         let policy: Policy = text.parse()?;

@@ -2,22 +2,26 @@
 
 use std::collections::BTreeSet;
 
-use retryrmq::{Waiter, terminal_escape};
+use retryrmq::{WaitingMessage, terminal_escape};
 
 /// By id, or all.
 #[derive(Clone, Debug)]
-pub(super) enum Choice {
+pub(super) enum WaitingSelection {
     All,
     /// The message id, or `#` and the mark that `show` and `ls --look` print.
     Ids(Vec<String>),
 }
 
-impl Choice {
+impl WaitingSelection {
     /// Those of the names that mean this message.
-    pub(super) fn names(&self, waiter: &Waiter) -> Vec<String> {
+    pub(super) fn names(&self, waiting_message: &WaitingMessage) -> Vec<String> {
         match self {
             Self::All => Vec::new(),
-            Self::Ids(ids) => ids.iter().filter(|id| is(waiter, id)).cloned().collect(),
+            Self::Ids(ids) => ids
+                .iter()
+                .filter(|id| is(waiting_message, id))
+                .cloned()
+                .collect(),
         }
     }
 
@@ -31,24 +35,26 @@ impl Choice {
         (!missing.is_empty()).then(|| missing.join(", "))
     }
 
-    pub(super) fn takes(&self, waiter: &Waiter) -> bool {
+    pub(super) fn takes(&self, waiting_message: &WaitingMessage) -> bool {
         match self {
             Self::All => true,
-            Self::Ids(ids) => ids.iter().any(|id| is(waiter, id)),
+            Self::Ids(ids) => ids.iter().any(|id| is(waiting_message, id)),
         }
     }
 }
 
 /// Whether a message goes by that name.
-pub(super) fn is(waiter: &Waiter, id: &str) -> bool {
-    waiter.message().message_id() == Some(id)
-        || id.strip_prefix('#').is_some_and(|mark| mark == waiter.mark)
+pub(super) fn is(waiting_message: &WaitingMessage, id: &str) -> bool {
+    waiting_message.message().message_id() == Some(id)
+        || id
+            .strip_prefix('#')
+            .is_some_and(|mark| mark == waiting_message.mark)
 }
 
 /// The name that a message goes by: its id, or its mark.
-pub(super) fn name(waiter: &Waiter) -> String {
-    let message = waiter.message();
+pub(super) fn name(waiting_message: &WaitingMessage) -> String {
+    let message = waiting_message.message();
     message
         .message_id()
-        .map_or_else(|| format!("#{}", waiter.mark), ToOwned::to_owned)
+        .map_or_else(|| format!("#{}", waiting_message.mark), ToOwned::to_owned)
 }

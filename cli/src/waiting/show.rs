@@ -1,12 +1,12 @@
 //! `retryrmq waiting show`: one message that waits, whole.
 
 use clap::Args;
-use retryrmq::{Client, Rung, Waiter, format_duration, terminal_escape};
+use retryrmq::{Client, WaitingMessage, WaitingQueue, format_duration, terminal_escape};
 use serde_json::json;
 
-use super::{MOST_LOOKS, Place, held, held_in, ls::coming, selection, worn};
+use super::{MOST_LOOKS, QueueArgs, check_delivery_count, held, held_in, ls::coming, selection};
 use crate::{
-    error::Fault, exit::Exit, global::Global, output::Output, shutdown::Stop, time_format,
+    error::CliError, exit::Exit, global::Global, output::Output, shutdown::Shutdown, time_format,
 };
 
 /// As much of a body is shown.
@@ -19,71 +19,82 @@ const BODY: usize = 4_096;
 #[command(override_usage = "retryrmq waiting show [OPTIONS] <QUEUE> <ID>")]
 pub(crate) struct Options {
     #[command(flatten)]
-    place: Place,
+    queue_args: QueueArgs,
 
     /// Its message id, or # and its mark, as `ls --look` prints it
     id: String,
 }
 
-pub(super) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
-    let stop = Stop::listen()?;
+pub(super) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
+    let shutdown = Shutdown::listen()?;
     let client = global.connect().await?;
-    let found = find(&options, &stop, &client).await;
+    let found = find(&options, &shutdown, &client).await;
     client.close().await;
-    let Some((rung, waiter)) = found? else {
-        if stop.is_set() {
+    let Some((waiting_queue, waiting_message)) = found? else {
+        if shutdown.is_set() {
             return Ok(Exit::Interrupted);
         }
-        return Err(Fault::not_found(format!(
+        return Err(CliError::not_found(format!(
             "no message `{}` waits for {}: it may be back, or parked (`retryrmq parked show`)",
             terminal_escape::line(&options.id),
-            options.place.queue
+            options.queue_args.queue
         )));
     };
     if output.is_json() {
-        output.json_document(&as_json(&rung, &waiter))?;
+        output.json_document(&as_json(&waiting_queue, &waiting_message))?;
         return Ok(Exit::Ok);
     }
-    print(&rung, &waiter, output)?;
+    print(&waiting_queue, &waiting_message, output)?;
     Ok(Exit::Ok)
 }
 
 async fn find(
     options: &Options,
-    stop: &Stop,
+    shutdown: &Shutdown,
     client: &Client,
-) -> Result<Option<(Rung, Waiter)>, Fault> {
-    let rungs = options.place.rungs(client).await?;
-    let mut others = held(&rungs);
-    for rung in rungs {
-        if rung.messages == 0 || stop.is_set() {
+) -> Result<Option<(WaitingQueue, WaitingMessage)>, CliError> {
+    let waiting_queues = options.queue_args.waiting_queues(client).await?;
+    let mut others = held(&waiting_queues);
+    for waiting_queue in waiting_queues {
+        if waiting_queue.messages == 0 || shutdown.is_set() {
             continue;
         }
-        let mut look = client.waiting(&options.place.queue).look(&rung).await?;
+        let mut walk = client
+            .waiting(&options.queue_args.queue)
+            .walk_queue(&waiting_queue)
+            .await?;
         let found = loop {
-            if stop.is_set() {
+            if shutdown.is_set() {
                 break Ok(None);
             }
-            match look.next().await {
-                Ok(Some(waiter)) if selection::is(&waiter, &options.id) => break Ok(Some(waiter)),
-                Ok(Some(waiter)) => match worn(&waiter, &rung, MOST_LOOKS) {
-                    Ok(()) => {}
-                    Err(fault) => break Err(fault),
-                },
+            match walk.next().await {
+                Ok(Some(waiting_message)) if selection::is(&waiting_message, &options.id) => {
+                    break Ok(Some(waiting_message));
+                }
+                Ok(Some(waiting_message)) => {
+                    match check_delivery_count(&waiting_message, &waiting_queue, MOST_LOOKS) {
+                        Ok(()) => {}
+                        Err(cli_error) => break Err(cli_error),
+                    }
+                }
                 Ok(None) => break Ok(None),
                 Err(error) => break Err(error.into()),
             }
         };
-        others = others.or_else(|| (look.others() > 0).then(|| held_in(&rung)));
-        let closed = look.close().await;
-        if let Some(waiter) = found? {
+        others = others.or_else(|| (walk.others() > 0).then(|| held_in(&waiting_queue)));
+        let closed = walk.close().await;
+        if let Some(waiting_message) = found? {
             closed?;
-            return Ok(Some((rung, waiter)));
+            return Ok(Some((waiting_queue, waiting_message)));
         }
         closed?;
     }
     match others {
-        Some(others) if !stop.is_set() => Err(Fault::held(format!(
+        Some(others) if !shutdown.is_set() => Err(CliError::held(format!(
             "no message `{}` among the visible ones; {others}",
             terminal_escape::line(&options.id)
         ))),
@@ -91,8 +102,12 @@ async fn find(
     }
 }
 
-fn print(rung: &Rung, waiter: &Waiter, output: &Output) -> Result<(), Fault> {
-    let message = waiter.message();
+fn print(
+    waiting_queue: &WaitingQueue,
+    waiting_message: &WaitingMessage,
+    output: &Output,
+) -> Result<(), CliError> {
+    let message = waiting_message.message();
     let line = |label: &str, value: &str| {
         output.line(&format!(
             "{} {}",
@@ -100,16 +115,16 @@ fn print(rung: &Rung, waiter: &Waiter, output: &Output) -> Result<(), Fault> {
             terminal_escape::line(value)
         ))
     };
-    output.line(&output.bold(terminal_escape::line(&selection::name(waiter))))?;
+    output.line(&output.bold(terminal_escape::line(&selection::name(waiting_message))))?;
     line(
         "comes back",
-        &waiter.due.map_or_else(
-            || format!("within {}", format_duration(waiter.delay)),
+        &waiting_message.due.map_or_else(
+            || format!("within {}", format_duration(waiting_message.delay)),
             |due| format!("{} ({})", coming(due), time_format::absolute(due)),
         ),
     )?;
-    line("waits in", &rung.name)?;
-    line("for", &format_duration(waiter.delay))?;
+    line("waits in", &waiting_queue.name)?;
+    line("for", &format_duration(waiting_message.delay))?;
     line("retries", &message.retries().to_string())?;
     let exchange = match message.exchange() {
         "" => "the default exchange",
@@ -117,14 +132,14 @@ fn print(rung: &Rung, waiter: &Waiter, output: &Output) -> Result<(), Fault> {
     };
     line("exchange", exchange)?;
     line("routing key", message.routing_key())?;
-    line("mark", &format!("#{}", waiter.mark))?;
-    if !waiter.error.is_empty() {
-        line("error", &waiter.error)?;
+    line("mark", &format!("#{}", waiting_message.mark))?;
+    if !waiting_message.error.is_empty() {
+        line("error", &waiting_message.error)?;
     }
-    if !waiter.error_type.is_empty() {
-        line("type", &waiter.error_type)?;
+    if !waiting_message.error_type.is_empty() {
+        line("type", &waiting_message.error_type)?;
     }
-    for entry in &waiter.history {
+    for entry in &waiting_message.history {
         let at = time_format::rfc3339_of_seconds(entry.at).unwrap_or_default();
         line(
             &format!("attempt {}", entry.attempt),
@@ -135,7 +150,7 @@ fn print(rung: &Rung, waiter: &Waiter, output: &Output) -> Result<(), Fault> {
     body(message.body(), output)
 }
 
-fn body(body: &[u8], output: &Output) -> Result<(), Fault> {
+fn body(body: &[u8], output: &Output) -> Result<(), CliError> {
     let shown = &body[..body.len().min(BODY)];
     match std::str::from_utf8(shown).or_else(|why| std::str::from_utf8(&shown[..why.valid_up_to()]))
     {
@@ -152,22 +167,22 @@ fn body(body: &[u8], output: &Output) -> Result<(), Fault> {
     Ok(())
 }
 
-fn as_json(rung: &Rung, waiter: &Waiter) -> serde_json::Value {
-    let message = waiter.message();
-    let history: Vec<_> = waiter.history.iter().map(|entry| json!({
+fn as_json(waiting_queue: &WaitingQueue, waiting_message: &WaitingMessage) -> serde_json::Value {
+    let message = waiting_message.message();
+    let history: Vec<_> = waiting_message.history.iter().map(|entry| json!({
         "attempt": entry.attempt, "at": time_format::rfc3339_of_seconds(entry.at), "error": entry.error, "host": entry.host,
     })).collect();
     json!({
-        "id": selection::name(waiter),
-        "mark": waiter.mark,
-        "queue": rung.name,
-        "delay_ms": u64::try_from(waiter.delay.as_millis()).unwrap_or(u64::MAX),
-        "due_at": waiter.due.and_then(time_format::rfc3339),
+        "id": selection::name(waiting_message),
+        "mark": waiting_message.mark,
+        "queue": waiting_queue.name,
+        "delay_ms": u64::try_from(waiting_message.delay.as_millis()).unwrap_or(u64::MAX),
+        "due_at": waiting_message.due.and_then(time_format::rfc3339),
         "retries": message.retries(),
         "exchange": message.exchange(),
         "routing_key": message.routing_key(),
-        "error": waiter.error,
-        "error_type": waiter.error_type,
+        "error": waiting_message.error,
+        "error_type": waiting_message.error_type,
         "history": history,
         "body": std::str::from_utf8(message.body()).ok(),
         "bytes": message.body().len(),

@@ -11,8 +11,8 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::{
-    replaying::stage,
-    stage::{Desk, Done, PARKED, PATIENCE, QUEUE},
+    fixture::{CommandOutput, DEADLINE, Fixture, PARKED, QUEUE},
+    replaying::set_up,
 };
 
 const TRAIL: &str = "trail";
@@ -26,8 +26,8 @@ fn arguments(all: &[(&str, AMQPValue)]) -> FieldTable {
 }
 
 /// The first so many events, each with the type that it has as a message.
-async fn events(desk: &Desk, stream: &str, count: usize) -> Vec<Value> {
-    let channel = desk.amqp.new_channel().await;
+async fn events(fixture: &Fixture, stream: &str, count: usize) -> Vec<Value> {
+    let channel = fixture.amqp.new_channel().await;
     let qos = channel.basic_qos(100, BasicQosOptions::default());
     qos.await.unwrap();
     let from = arguments(&[("x-stream-offset", AMQPValue::LongString("first".into()))]);
@@ -40,7 +40,7 @@ async fn events(desk: &Desk, stream: &str, count: usize) -> Vec<Value> {
     let mut deliveries = consume.await.unwrap();
     let mut events = Vec::new();
     while events.len() < count {
-        let delivery = timeout(PATIENCE, deliveries.next()).await;
+        let delivery = timeout(DEADLINE, deliveries.next()).await;
         let delivery = delivery.expect("it comes").unwrap().unwrap();
         let kind = delivery.properties.kind().as_ref();
         assert_eq!(kind.map(|kind| kind.as_str()), Some("retryrmq.audit"));
@@ -50,8 +50,9 @@ async fn events(desk: &Desk, stream: &str, count: usize) -> Vec<Value> {
     events
 }
 
-async fn run(desk: &Desk, arguments: &[&str], code: i32) -> Done {
-    desk.run(&[&["parked"], arguments].concat())
+async fn run(fixture: &Fixture, arguments: &[&str], code: i32) -> CommandOutput {
+    fixture
+        .run(&[&["parked"], arguments].concat())
         .await
         .exits(code)
 }
@@ -59,35 +60,35 @@ async fn run(desk: &Desk, arguments: &[&str], code: i32) -> Done {
 #[tokio::test]
 async fn a_stream_tells_what_was_done_with_each_message() {
     on_brokers(|broker| async move {
-        let desk = stage(&broker, 4).await;
+        let fixture = set_up(&broker, 4).await;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit").display().to_string();
         let to = ["--audit-stream", TRAIL];
         run(
-            &desk,
+            &fixture,
             &[&["replay", QUEUE, "1", "--dry-run"], &to[..]].concat(),
             0,
         )
         .await;
         assert_eq!(
-            desk.amqp.depth(TRAIL).await,
+            fixture.amqp.depth(TRAIL).await,
             None,
             "a rehearsal leaves no trail"
         );
         run(
-            &desk,
+            &fixture,
             &[&["replay", QUEUE, "1", "--audit", &path], &to[..]].concat(),
             0,
         )
         .await;
         run(
-            &desk,
+            &fixture,
             &[&["drop", QUEUE, "2", "--yes"], &to[..]].concat(),
             0,
         )
         .await;
-        let told = events(&desk, TRAIL, 4).await;
-        let names: Vec<_> = told
+        let output = events(&fixture, TRAIL, 4).await;
+        let names: Vec<_> = output
             .iter()
             .map(|event| {
                 (
@@ -111,7 +112,7 @@ async fn a_stream_tells_what_was_done_with_each_message() {
             .lines()
             .map(|line| serde_json::from_str(line).unwrap())
             .collect();
-        assert_eq!(lines, told[..2], "the file and the stream say the same");
+        assert_eq!(lines, output[..2], "the file and the stream say the same");
 
         // A stream that is there is taken as it is; what is no stream keeps nothing that is read.
         let durable = QueueDeclareOptions {
@@ -123,23 +124,24 @@ async fn a_stream_tells_what_was_done_with_each_message() {
             ("x-max-age", AMQPValue::LongString("1h".into())),
             ("x-max-length-bytes", AMQPValue::LongLongInt(1_000_000)),
         ]);
-        let channel = desk.amqp.new_channel().await;
+        let channel = fixture.amqp.new_channel().await;
         let made = channel.queue_declare("others".into(), durable, others);
         made.await.unwrap();
         run(
-            &desk,
+            &fixture,
             &["drop", QUEUE, "3", "--yes", "--audit-stream=others"],
             0,
         )
         .await;
-        assert_eq!(events(&desk, "others", 2).await[1]["message_id"], "3");
+        assert_eq!(events(&fixture, "others", 2).await[1]["message_id"], "3");
         let short = arguments(&[("x-max-length-bytes", AMQPValue::LongLongInt(1_000_000))]);
-        desk.amqp
+        fixture
+            .amqp
             .declare_with("short", QueueType::Classic, short)
             .await;
         for none in [QUEUE, PARKED, "short"] {
             let to = format!("--audit-stream={none}");
-            let done = run(&desk, &["drop", QUEUE, "4", "--yes", &to], 5).await;
+            let done = run(&fixture, &["drop", QUEUE, "4", "--yes", &to], 5).await;
             assert!(
                 done.err
                     .contains(&format!("`{none}` is there and is no stream"))
@@ -147,7 +149,7 @@ async fn a_stream_tells_what_was_done_with_each_message() {
                 "{done:#?}"
             );
         }
-        desk.holds(PARKED, 1).await;
+        fixture.holds(PARKED, 1).await;
     })
     .await;
 }

@@ -3,9 +3,9 @@
 use retryrmq_harness::on_brokers;
 use serde_json::Value;
 
-use crate::stage::{Desk, Done, QUEUE, finish, retryrmq};
+use crate::fixture::{CommandOutput, Fixture, QUEUE, finish, retryrmq};
 
-async fn run(arguments: &[&str]) -> Done {
+async fn run(arguments: &[&str]) -> CommandOutput {
     let mut command = retryrmq();
     // Nothing answers there: whatever is refused is refused before connecting.
     command
@@ -240,17 +240,17 @@ async fn help_has_examples_and_shows_no_address() {
 async fn no_password_is_ever_shown() {
     const PASSWORD: &str = "s3cr3t-horse";
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
-        let user = desk.vhost.name().to_owned();
+        let fixture = Fixture::with_queue(&broker).await;
+        let user = fixture.vhost.name().to_owned();
         let management = broker.management();
         management.create_user(&user, PASSWORD, "").await.unwrap();
         let all = retryrmq_harness::Permissions::ALL;
         management
-            .set_permissions(desk.vhost.name(), &user, all)
+            .set_permissions(fixture.vhost.name(), &user, all)
             .await
             .unwrap();
-        let good = desk.vhost.url_as(&user, PASSWORD);
-        let wrong = desk.vhost.url_as("nobody", PASSWORD);
+        let good = fixture.vhost.url_as(&user, PASSWORD);
+        let wrong = fixture.vhost.url_as("nobody", PASSWORD);
         let elsewhere = format!("amqp://u:{PASSWORD}@localhost:1/");
         let tls = good.replace("amqp://", "amqps://");
         let no_vhost = format!("{good}-nope");

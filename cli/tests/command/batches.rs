@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::{
     endpoint::Endpoint,
+    fixture::{Fixture, PARKED, QUEUE},
     http::{of, send},
-    stage::{Desk, PARKED, QUEUE},
 };
 
 /// Answers on the descriptor for each message, as its body says.
@@ -19,20 +19,20 @@ const ANSWER_AS_BODIES_SAY: &str = r#"
     done
 "#;
 
-async fn publish(desk: &Desk, messages: &[(&str, &str)]) {
+async fn publish(fixture: &Fixture, messages: &[(&str, &str)]) {
     let messages = messages.iter().map(|(id, body)| {
         let properties = BasicProperties::default().with_message_id((*id).into());
         (QUEUE, *body, properties)
     });
-    desk.amqp.publish_all("", messages).await;
+    fixture.amqp.publish_all("", messages).await;
 }
 
 #[tokio::test]
 async fn a_command_answers_for_each_message() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         publish(
-            &desk,
+            &fixture,
             &[
                 ("ok", "ok"),
                 ("fails", "fail: no such customer"),
@@ -44,7 +44,7 @@ async fn a_command_answers_for_each_message() {
         )
         .await;
         let options = ["--batch=6", "--batch-wait=30s", "--retry=fixed(2h)"];
-        let done = desk
+        let done = fixture
             .consume(6, &options, ANSWER_AS_BODIES_SAY)
             .await
             .exits(0);
@@ -68,8 +68,8 @@ async fn a_command_answers_for_each_message() {
                 (&json!(error), &json!(delay), &json!(1))
             );
         }
-        desk.holds(QUEUE, 0).await;
-        desk.holds(PARKED, 1).await;
+        fixture.holds(QUEUE, 0).await;
+        fixture.holds(PARKED, 1).await;
     })
     .await;
 }
@@ -77,7 +77,7 @@ async fn a_command_answers_for_each_message() {
 #[tokio::test]
 async fn messages_without_an_answer_end_as_the_command() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         for (script, error, events) in [
             ("cat >/dev/null", "", ["handled", "handled", "handled"]),
             (
@@ -113,21 +113,21 @@ async fn messages_without_an_answer_end_as_the_command() {
             ),
         ] {
             let ids = ["a", "b", "c"];
-            publish(&desk, &ids.map(|id| (id, "x"))).await;
+            publish(&fixture, &ids.map(|id| (id, "x"))).await;
             let options = [
                 "--batch=3",
                 "--batch-wait=30s",
                 "--retry=fixed(2h)",
                 "--timeout=8s",
             ];
-            let done = desk.consume(3, &options, script).await.exits(0);
+            let done = fixture.consume(3, &options, script).await.exits(0);
             for (id, event) in ids.into_iter().zip(events) {
                 let found = of(&done, event, id);
                 if event != "handled" {
                     assert_eq!(found["error"], error, "{script}");
                 }
             }
-            desk.holds(QUEUE, 0).await;
+            fixture.holds(QUEUE, 0).await;
         }
     })
     .await;
@@ -136,12 +136,16 @@ async fn messages_without_an_answer_end_as_the_command() {
 #[tokio::test]
 async fn what_a_command_did_not_read_is_not_acknowledged() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         // A pipe holds less than two of them.
         let large = "x".repeat(50_000);
-        publish(&desk, &["a", "b", "c", "d"].map(|id| (id, large.as_str()))).await;
+        publish(
+            &fixture,
+            &["a", "b", "c", "d"].map(|id| (id, large.as_str())),
+        )
+        .await;
         let options = ["--batch=4", "--batch-wait=30s", "--retry=fixed(2h)"];
-        let done = desk.consume(4, &options, "head -n 1 >/dev/null").await;
+        let done = fixture.consume(4, &options, "head -n 1 >/dev/null").await;
         let done = done.exits(0);
         of(&done, "handled", "a");
         let error = of(&done, "retried", "d")["error"].to_string();
@@ -153,8 +157,8 @@ async fn what_a_command_did_not_read_is_not_acknowledged() {
 #[tokio::test]
 async fn a_batch_that_waits_for_more_is_not_idle() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
-        publish(&desk, &[("a", "1"), ("b", "2")]).await;
+        let fixture = Fixture::with_queue(&broker).await;
+        publish(&fixture, &[("a", "1"), ("b", "2")]).await;
         let consume = [
             "consume",
             QUEUE,
@@ -165,8 +169,8 @@ async fn a_batch_that_waits_for_more_is_not_idle() {
             "--",
             "cat",
         ];
-        desk.run(&consume).await.exits(0);
-        desk.holds(QUEUE, 0).await;
+        fixture.run(&consume).await.exits(0);
+        fixture.holds(QUEUE, 0).await;
     })
     .await;
 }
@@ -174,22 +178,22 @@ async fn a_batch_that_waits_for_more_is_not_idle() {
 #[tokio::test]
 async fn a_line_has_all_of_its_message() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         let properties = |id: &str| {
             BasicProperties::default()
                 .with_message_id(id.into())
                 .with_content_type("text/plain".into())
         };
-        desk.amqp
+        fixture.amqp
             .publish_with(QUEUE, "two\nlines", properties("a"))
             .await;
-        desk.amqp
+        fixture.amqp
             .publish_with(QUEUE, b"\xff\x00", properties("b"))
             .await;
         // More than the attempts that are asked for: the third message is not run.
-        desk.amqp.publish_with(QUEUE, "c", properties("c")).await;
+        fixture.amqp.publish_with(QUEUE, "c", properties("c")).await;
         let options = ["--batch=3", "--batch-wait=30s"];
-        let done = desk.consume(2, &options, "cat >&2").await.exits(0);
+        let done = fixture.consume(2, &options, "cat >&2").await.exits(0);
         let line = |body: &str| -> Value {
             let line = done.err.lines().find(|line| line.contains(body));
             serde_json::from_str(line.unwrap_or_else(|| panic!("{done:#?}"))).unwrap()
@@ -200,7 +204,7 @@ async fn a_line_has_all_of_its_message() {
         });
         assert_eq!(line("two"), expected);
         assert_eq!(line("body_base64")["body_base64"], "/wA=");
-        desk.holds(QUEUE, 1).await;
+        fixture.holds(QUEUE, 1).await;
     })
     .await;
 }
@@ -208,20 +212,23 @@ async fn a_line_has_all_of_its_message() {
 #[tokio::test]
 async fn a_kill_in_a_batch_loses_nothing() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
-        publish(&desk, &[("a", "1"), ("b", "2"), ("c", "3")]).await;
+        let fixture = Fixture::with_queue(&broker).await;
+        publish(&fixture, &[("a", "1"), ("b", "2"), ("c", "3")]).await;
         let options = ["--batch=3", "--batch-wait=30s"];
-        let mut running = desk.start(&options, "echo begun $RETRYRMQ_BATCH; sleep 600");
+        let mut running = fixture.start(&options, "echo begun $RETRYRMQ_BATCH; sleep 600");
         assert_eq!(running.line().await, "begun 3");
         running.signal(Signal::KILL);
         running.end().await;
-        desk.holds(QUEUE, 3).await;
+        fixture.holds(QUEUE, 3).await;
         let options = ["--batch=3", "--batch-wait=1s"];
-        let done = desk.consume(3, &options, "cat >/dev/null").await.exits(0);
+        let done = fixture
+            .consume(3, &options, "cat >/dev/null")
+            .await
+            .exits(0);
         for id in ["a", "b", "c"] {
             assert_eq!(of(&done, "handled", id)["attempt"], 1);
         }
-        desk.holds(QUEUE, 0).await;
+        fixture.holds(QUEUE, 0).await;
     })
     .await;
 }
@@ -229,14 +236,14 @@ async fn a_kill_in_a_batch_loses_nothing() {
 #[tokio::test]
 async fn a_drain_returns_a_batch_that_waits() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         let options = ["--batch=3", "--batch-wait=1m"];
-        let running = desk.start(&options, "echo begun");
-        publish(&desk, &[("a", "1"), ("b", "2")]).await;
-        desk.holds(QUEUE, 0).await;
+        let running = fixture.start(&options, "echo begun");
+        publish(&fixture, &[("a", "1"), ("b", "2")]).await;
+        fixture.holds(QUEUE, 0).await;
         running.signal(Signal::TERM);
         assert!(running.end().await.success());
-        desk.holds(QUEUE, 2).await;
+        fixture.holds(QUEUE, 2).await;
     })
     .await;
 }
@@ -244,12 +251,12 @@ async fn a_drain_returns_a_batch_that_waits() {
 #[tokio::test]
 async fn an_endpoint_answers_for_each_message_or_for_all() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         let endpoint = Endpoint::new().await;
         let url = endpoint.url("/orders");
         let consume = async |ids: &[&str], answer: Value| {
             for id in ids {
-                send(&desk, id, &answer).await;
+                send(&fixture, id, &answer).await;
             }
             let count = format!("--count={}", ids.len());
             let batch = format!("--batch={}", ids.len());
@@ -265,7 +272,7 @@ async fn an_endpoint_answers_for_each_message_or_for_all() {
                 "--http",
                 &url,
             ];
-            desk.run(&arguments).await.exits(0)
+            fixture.run(&arguments).await.exits(0)
         };
         let json = json!({"content-type": "application/json"});
         let answers = json!(["ok", "park: junk", "retry-after: 1h"]).to_string();
@@ -305,8 +312,13 @@ async fn an_endpoint_answers_for_each_message_or_for_all() {
             assert!(error.contains("answered 3 of 2 messages"), "{error}");
         }
         // One that is invalid takes no other with it.
-        send(&desk, "j", &json!({"status": 422, "body": "no customer"})).await;
-        send(&desk, "k", &json!({"status": 200, "body": ""})).await;
+        send(
+            &fixture,
+            "j",
+            &json!({"status": 422, "body": "no customer"}),
+        )
+        .await;
+        send(&fixture, "k", &json!({"status": 200, "body": ""})).await;
         let arguments = [
             "--json",
             "consume",
@@ -318,10 +330,10 @@ async fn an_endpoint_answers_for_each_message_or_for_all() {
             "--http",
             &url,
         ];
-        let done = desk.run(&arguments).await.exits(0);
+        let done = fixture.run(&arguments).await.exits(0);
         assert_eq!(of(&done, "parked", "j")["error"], "HTTP 422: no customer");
         of(&done, "handled", "k");
-        desk.holds(QUEUE, 0).await;
+        fixture.holds(QUEUE, 0).await;
     })
     .await;
 }

@@ -6,7 +6,7 @@ use prost::Message;
 use retryrmq_harness::{QueueType, lapin::BasicProperties, on_brokers};
 use serde_json::json;
 
-use crate::stage::{Desk, PARKED, QUEUE};
+use crate::fixture::{Fixture, PARKED, QUEUE};
 
 const PROTO: &str = "syntax = \"proto3\"; package shop; message Customer { int64 id = 1; string name = 2; } message Order { Customer customer = 1; double total = 2; } message Note { string text = 4; }";
 const AVRO: &str = r#"{"type": "record", "name": "Line", "fields": [{"name": "sku", "type": "string"}, {"name": "count", "type": "int"}]}"#;
@@ -26,11 +26,11 @@ fn write_schemas(folder: &Path) {
 #[tokio::test]
 async fn bodies_are_decoded_by_the_schemas_that_are_given() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let fixture = Fixture::of(&broker).await;
         let folder = tempfile::tempdir().unwrap();
         write_schemas(folder.path());
         let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-        desk.amqp.declare(PARKED, QueueType::Quorum).await;
+        fixture.amqp.declare(PARKED, QueueType::Quorum).await;
         let order = &b"\x0a\x07\x08\x07\x12\x03Ada\x11\x00\x00\x00\x00\x00\x00\x29\x40"[..];
         for (id, body, kind) in [
             ("order", order, "application/octet-stream"),
@@ -49,9 +49,9 @@ async fn bodies_are_decoded_by_the_schemas_that_are_given() {
             let properties = BasicProperties::default()
                 .with_message_id(id.into())
                 .with_content_type(kind.into());
-            desk.amqp.publish_with(PARKED, body, properties).await;
+            fixture.amqp.publish_with(PARKED, body, properties).await;
         }
-        desk.holds(PARKED, 4).await;
+        fixture.holds(PARKED, 4).await;
 
         let (set, avro, config) = (path("shop.pb"), path("line.avsc"), path("retryrmq.toml"));
         let value = json!({"customer": {"id": 7, "name": "Ada"}, "total": 12.5});
@@ -63,7 +63,7 @@ async fn bodies_are_decoded_by_the_schemas_that_are_given() {
         ] {
             let mut arguments = vec!["--json", "parked", "show", QUEUE, "order"];
             arguments.extend(&options);
-            let decoded = desk.run(&arguments).await.exits(0).json()["decoded"].clone();
+            let decoded = fixture.run(&arguments).await.exits(0).json()["decoded"].clone();
             assert_eq!(
                 (&decoded["type"], &decoded["value"], &decoded["guess"]),
                 (&json!("shop.Order"), &value, &json!(guess)),
@@ -77,13 +77,13 @@ async fn bodies_are_decoded_by_the_schemas_that_are_given() {
         for options in [["--avro", &*avro], ["--config", &*config]] {
             let mut arguments = vec!["--json", "parked", "show", QUEUE, "line"];
             arguments.extend(options);
-            let decoded = desk.run(&arguments).await.exits(0).json()["decoded"].clone();
+            let decoded = fixture.run(&arguments).await.exits(0).json()["decoded"].clone();
             assert_eq!(
                 (&decoded["format"], &decoded["value"]),
                 (&json!("avro"), &json!({"sku": "A-1", "count": 2}))
             );
         }
-        let found = desk
+        let found = fixture
             .run(&[
                 "--json",
                 "parked",
@@ -98,7 +98,7 @@ async fn bodies_are_decoded_by_the_schemas_that_are_given() {
         assert_eq!(found.json()["message_id"], "order");
 
         // For people; without a schema a guess is marked as one, and what breaks off says where.
-        let all = desk
+        let all = fixture
             .run(&["parked", "show", QUEUE, "--all"])
             .await
             .exits(0)
@@ -111,7 +111,7 @@ async fn bodies_are_decoded_by_the_schemas_that_are_given() {
         ] {
             assert!(all.contains(words), "{words} in {all}");
         }
-        let best = desk
+        let best = fixture
             .run(&["parked", "show", QUEUE, "order", "--proto", &set])
             .await
             .exits(0)
@@ -127,23 +127,28 @@ async fn bodies_are_decoded_by_the_schemas_that_are_given() {
         let guess = path("guess.toml");
         let drop = ["parked", "drop", QUEUE, "--where=body.customer.id == 7"];
         for options in [["--proto", &*set], ["--config", &*guess]] {
-            let done = desk.run(&[&drop[..], &options, &["--yes"]].concat()).await;
+            let done = fixture
+                .run(&[&drop[..], &options, &["--yes"]].concat())
+                .await;
             let done = done.exits(2);
             assert!(
                 done.err.contains("name the type with --proto-type"),
                 "{done:#?}"
             );
-            let done = desk
+            let done = fixture
                 .run(&[&drop[..], &options, &["--dry-run"]].concat())
                 .await;
             assert!(done.exits(0).err.contains("would be dropped"));
             let replay = ["parked", "replay", QUEUE, "--where=body.customer.id == 7"];
-            let done = desk.run(&[&replay[..], &options].concat()).await.exits(2);
+            let done = fixture
+                .run(&[&replay[..], &options].concat())
+                .await
+                .exits(2);
             assert!(
                 done.err.contains("name the type with --proto-type"),
                 "{done:#?}"
             );
-            let done = desk
+            let done = fixture
                 .run(&[&replay[..], &options, &["--dry-run"]].concat())
                 .await;
             assert!(done.exits(0).err.contains("would be replayed"));
@@ -152,17 +157,17 @@ async fn bodies_are_decoded_by_the_schemas_that_are_given() {
         let condition = "--where=message_id == 'order' && body != null";
         for act in [&["replay"][..], &["drop", "--yes"]] {
             let arguments = [&["parked"], act, &[QUEUE, condition]].concat();
-            let done = desk.run(&arguments).await.exits(3);
+            let done = fixture.run(&arguments).await.exits(3);
             assert!(
                 done.err.contains("by a guess") && done.err.contains("--proto and --type"),
                 "{done:#?}"
             );
             let rehearsed = [&arguments[..], &["--dry-run"]].concat();
-            desk.run(&rehearsed).await.exits(0);
+            fixture.run(&rehearsed).await.exits(0);
         }
-        desk.holds(PARKED, 4).await;
+        fixture.holds(PARKED, 4).await;
 
-        let done = desk
+        let done = fixture
             .run(&[
                 "parked",
                 "show",
@@ -180,23 +185,23 @@ async fn bodies_are_decoded_by_the_schemas_that_are_given() {
             "[[decoders]]\nqueue = 'orders'\nformt = 'json'\n",
         )
         .unwrap();
-        let mut command = desk.command(&["parked", "ls", QUEUE]);
+        let mut command = fixture.command(&["parked", "ls", QUEUE]);
         command.env("RETRYRMQ_CONFIG", path("bad.toml"));
-        let done = crate::stage::finish(command, None).await.exits(2);
+        let done = crate::fixture::finish(command, None).await.exits(2);
         assert!(done.err.contains("line 3, column 1"), "{done:#?}");
-        desk.holds(PARKED, 4).await;
+        fixture.holds(PARKED, 4).await;
 
         // With the type it is no guess; nor is a condition on something else than the body.
         let typed = ["--proto", &*set, "--type=shop.Order", "--yes"];
         let typed = [&drop[..], &typed, &["--header=nope"]].concat();
-        desk.run(&typed).await.exits(3);
+        fixture.run(&typed).await.exits(3);
         let other = ["parked", "drop", QUEUE, "--yes", "--config", &guess];
-        let done = desk
+        let done = fixture
             .run(&[&other[..], &["--where=message_id == 'order'"]].concat())
             .await
             .exits(0);
         assert!(done.err.contains("1 message dropped: order"), "{done:#?}");
-        desk.holds(PARKED, 3).await;
+        fixture.holds(PARKED, 3).await;
     })
     .await;
 }

@@ -8,137 +8,151 @@ use retryrmq_harness::{Broker, Version, on_brokers_where, on_every_broker};
 use serde_json::json;
 
 use crate::{
-    clinic::{Clinic, NOT_OF_OTHER_TESTS, found},
-    stage::{Desk, QUEUE},
+    fixture::{Fixture, QUEUE},
+    management_fixture::{ManagementFixture, NOT_OF_OTHER_TESTS, found},
 };
 
 #[tokio::test]
 async fn every_fault_is_found_and_nothing_else() {
     on_every_broker(|broker| async move {
-        let clinic = Clinic::of(&broker).await;
-        let amqp = &clinic.desk.amqp;
+        let management_fixture = ManagementFixture::of(&broker).await;
+        let amqp = &management_fixture.fixture.amqp;
         let is_4 = broker.version() >= Version::V4_0;
         // Where dead letters may end.
-        clinic
+        management_fixture
             .queue("dead", json!({"x-delivery-limit": 1_000_000_000}))
             .await;
 
-        clinic
+        management_fixture
             .queue("rejects", json!({"x-queue-type": "classic"}))
             .await;
-        clinic
+        management_fixture
             .queue("no-exchange", json!({"x-dead-letter-exchange": "nowhere"}))
             .await;
-        clinic.fanout("empty").await;
-        clinic
+        management_fixture.fanout("empty").await;
+        management_fixture
             .queue("unbound", json!({"x-dead-letter-exchange": "empty"}))
             .await;
-        clinic.routed("no-target", "not-there", json!({})).await;
-        clinic
+        management_fixture
+            .routed("no-target", "not-there", json!({}))
+            .await;
+        management_fixture
             .routed("tick", "tock", json!({"x-message-ttl": 600_000}))
             .await;
-        clinic
+        management_fixture
             .routed("tock", "tick", json!({"x-message-ttl": 600_000}))
             .await;
-        clinic
+        management_fixture
             .queue("hidden", json!({"x-queue-type": "classic"}))
             .await;
         let route = json!({"dead-letter-exchange": "", "dead-letter-routing-key": "dead"});
-        clinic.policy("route", "^hidden$", 0, route).await;
-        clinic
+        management_fixture
+            .policy("route", "^hidden$", 0, route)
+            .await;
+        management_fixture
             .policy("above", "^hid", 5, json!({"max-length": 1000}))
             .await;
-        clinic
+        management_fixture
             .routed("pause", "jobs", json!({"x-queue-type": "classic"}))
             .await;
-        clinic
+        management_fixture
             .routed("jobs", "pause", json!({"x-queue-type": "classic"}))
             .await;
         let _jobs = amqp.consume("jobs", 5).await;
-        clinic
+        management_fixture
             .queue("limited", json!({"x-delivery-limit": 5}))
             .await;
-        clinic
+        management_fixture
             .routed(
                 "almost",
                 "dead",
                 json!({"x-dead-letter-strategy": "at-least-once"}),
             )
             .await;
-        clinic.routed("orders", "orders.parked", json!({})).await;
+        management_fixture
+            .routed("orders", "orders.parked", json!({}))
+            .await;
         let expiring = json!({"x-message-ttl": 5000, "x-expires": 600_000});
-        clinic.routed("orders.retry.5000", "orders", expiring).await;
-        clinic
+        management_fixture
+            .routed("orders.retry.5000", "orders", expiring)
+            .await;
+        management_fixture
             .queue(
                 "orders.parked",
                 json!({"x-delivery-limit": 1_000_000_000, "x-message-ttl": 600_000}),
             )
             .await;
-        clinic.routed("stock", "stock.parked", json!({})).await;
-        clinic
+        management_fixture
+            .routed("stock", "stock.parked", json!({}))
+            .await;
+        management_fixture
             .routed("stock.retry.1000", "stock", json!({"x-message-ttl": 1000}))
             .await;
-        clinic
+        management_fixture
             .queue("stock.parked", json!({"x-delivery-limit": 1_000_000_000}))
             .await;
-        clinic
+        management_fixture
             .policy("greedy", "^stock", 0, json!({"max-length": 1000}))
             .await;
-        clinic
+        management_fixture
             .queue(
                 "heap.unreadable",
                 json!({"x-delivery-limit": 1_000_000_000}),
             )
             .await;
-        clinic
+        management_fixture
             .queue(
                 "stock.unreadable",
                 json!({"x-delivery-limit": 1_000_000_000}),
             )
             .await;
         amqp.publish("heap.unreadable", "of AMQP 1.0").await;
-        clinic.routed("unheard", "dead", json!({})).await;
+        management_fixture
+            .routed("unheard", "dead", json!({}))
+            .await;
         amqp.publish("unheard", "anybody?").await;
-        clinic
+        management_fixture
             .routed("ghost.retry.1000", "ghost", json!({"x-message-ttl": 1000}))
             .await;
-        clinic
+        management_fixture
             .routed(
                 "looping",
                 "looping-away",
                 json!({"x-queue-type": "classic", "x-max-length": 5}),
             )
             .await;
-        clinic
+        management_fixture
             .routed("looping-away", "looping", json!({"x-message-ttl": 1000}))
             .await;
-        clinic
+        management_fixture
             .routed("counted", "counted-away", json!({"x-delivery-limit": 3}))
             .await;
-        clinic
+        management_fixture
             .routed("counted-away", "counted", json!({"x-message-ttl": 1000}))
             .await;
-        clinic
+        management_fixture
             .queue("itself", json!({"x-dead-letter-exchange": ""}))
             .await;
         let rejecting =
             json!({"x-queue-type": "classic", "x-max-length": 1, "x-overflow": "reject-publish"});
-        clinic.queue("full.dlq", rejecting).await;
+        management_fixture.queue("full.dlq", rejecting).await;
         let held = json!({
             "x-message-ttl": 100,
             "x-dead-letter-strategy": "at-least-once",
             "x-overflow": "reject-publish",
         });
-        clinic.routed("held", "full.dlq", held).await;
+        management_fixture.routed("held", "full.dlq", held).await;
         for queue in ["full.dlq", "held"] {
             amqp.publish(queue, "one").await;
         }
-        clinic.routed("stuck", "dead", json!({})).await;
+        management_fixture.routed("stuck", "dead", json!({})).await;
         let _stuck = amqp.consume("stuck", 1).await;
         for body in ["one", "two"] {
             amqp.publish("stuck", body).await;
         }
-        clinic.routed("heedless", "dead", json!({})).await;
+        management_fixture
+            .routed("heedless", "dead", json!({}))
+            .await;
         let channel = amqp.new_channel().await;
         channel
             .basic_qos(5, BasicQosOptions::default())
@@ -158,8 +172,8 @@ async fn every_fault_is_found_and_nothing_else() {
             .await
             .unwrap();
         if is_4 {
-            clinic.queue("default-limit", json!({})).await;
-            clinic
+            management_fixture.queue("default-limit", json!({})).await;
+            management_fixture
                 .routed("hasty", "dead", json!({"x-consumer-timeout": 30_000}))
                 .await;
         }
@@ -199,14 +213,16 @@ async fn every_fault_is_found_and_nothing_else() {
             // A limit that basic.nack will not reach.
             expected.extend(found([("RQ117", "limited"), ("RQ117", "counted")]));
         }
-        clinic.finds(&["--stuck-after=1s"], &expected).await;
+        management_fixture
+            .finds(&["--stuck-after=1s"], &expected)
+            .await;
         let family = found([("RQ109", "orders.retry.5000"), ("RQ110", "orders.parked")]);
-        clinic.finds(&["orders"], &family).await;
-        clinic
+        management_fixture.finds(&["orders"], &family).await;
+        management_fixture
             .finds(&["orders", "--ignore=RQ110,rq109"], &found([]))
             .await;
 
-        let shown = clinic
+        let shown = management_fixture
             .run(&["doctor", NOT_OF_OTHER_TESTS, "orders", "rejects"])
             .await
             .exits(8);
@@ -217,13 +233,13 @@ async fn every_fault_is_found_and_nothing_else() {
         ] {
             assert!(shown.out.contains(words), "{words}: {}", shown.out);
         }
-        clinic.run(&["doctor", "nobody"]).await.exits(3);
+        management_fixture.run(&["doctor", "nobody"]).await.exits(3);
         let ghost = found([("RQ113", "ghost.retry.1000")]);
-        clinic.finds(&["ghost"], &ghost).await;
+        management_fixture.finds(&["ghost"], &ghost).await;
 
         // A fix is a command that mends.
         if broker.is_controllable() && broker.version() >= Version::V4_3 {
-            let report = clinic
+            let report = management_fixture
                 .run(&["--json", "doctor", "hidden"])
                 .await
                 .exits(8)
@@ -237,7 +253,7 @@ async fn every_fault_is_found_and_nothing_else() {
             let words: Vec<&str> = fix.iter().map(String::as_str).collect();
             assert_eq!(words[..2], ["rabbitmqctl", "set_policy"]);
             broker.ctl(&words[1..]).await;
-            clinic.finds(&["hidden"], &found([])).await;
+            management_fixture.finds(&["hidden"], &found([])).await;
         }
     })
     .await;
@@ -246,14 +262,14 @@ async fn every_fault_is_found_and_nothing_else() {
 #[tokio::test]
 async fn a_healthy_broker_yields_nothing() {
     on_every_broker(|broker| async move {
-        let clinic = Clinic::of(&broker).await;
-        let desk = &clinic.desk;
-        desk.run(&["topology", QUEUE, "--apply"]).await.exits(0);
+        let management_fixture = ManagementFixture::of(&broker).await;
+        let fixture = &management_fixture.fixture;
+        fixture.run(&["topology", QUEUE, "--apply"]).await.exits(0);
         let dead_letter = ["--strategy=dead-letter", "--retry=fixed(1s)", "--apply"];
         for (queue, kind) in [("stock", "quorum"), ("bills", "classic")] {
             let kind = format!("--queue-type={kind}");
             let all = [&["topology", queue, &kind], &dead_letter[..]].concat();
-            desk.run(&all).await.exits(0);
+            fixture.run(&all).await.exits(0);
         }
         if broker.version() >= Version::V4_3 {
             let native = [
@@ -263,21 +279,24 @@ async fn a_healthy_broker_yields_nothing() {
                 "--retry=fixed(5s)",
                 "--apply",
             ];
-            desk.run(&native).await.exits(0);
+            fixture.run(&native).await.exits(0);
         }
-        desk.amqp.publish(QUEUE, "x").await;
-        desk.consume(1, &[], "exit 65").await.exits(0);
-        desk.holds("orders.parked", 1).await;
-        clinic.finds(&[], &found([])).await;
-        let count = desk.vhost.queues().await.len();
+        fixture.amqp.publish(QUEUE, "x").await;
+        fixture.consume(1, &[], "exit 65").await.exits(0);
+        fixture.holds("orders.parked", 1).await;
+        management_fixture.finds(&[], &found([])).await;
+        let count = fixture.vhost.queues().await.len();
         let all = format!(
             "{count} queues in virtual host {}: nothing found",
-            desk.vhost.name()
+            fixture.vhost.name()
         );
-        let said = clinic.run(&["doctor", NOT_OF_OTHER_TESTS]).await.exits(0);
+        let said = management_fixture
+            .run(&["doctor", NOT_OF_OTHER_TESTS])
+            .await
+            .exits(0);
         let whole = format!("looked at {all}");
         assert!(said.out.starts_with(&whole), "{said:#?}");
-        let said = clinic
+        let said = management_fixture
             .run(&["doctor", NOT_OF_OTHER_TESTS, QUEUE, "bills"])
             .await
             .exits(0);
@@ -292,14 +311,18 @@ async fn deprecated_features_are_told() {
     on_brokers_where(
         |broker| broker.version() >= Version::V4_0,
         |broker| async move {
-            let clinic = Clinic::of(&broker).await;
-            let channel = clinic.desk.amqp.new_channel().await;
+            let management_fixture = ManagementFixture::of(&broker).await;
+            let channel = management_fixture.fixture.amqp.new_channel().await;
             let transient = lapin::options::QueueDeclareOptions::default();
             channel
                 .queue_declare("passing".into(), transient, FieldTable::default())
                 .await
                 .unwrap();
-            let report = clinic.run(&["--json", "doctor"]).await.exits(8).json();
+            let report = management_fixture
+                .run(&["--json", "doctor"])
+                .await
+                .exits(8)
+                .json();
             let findings = report["findings"].as_array().unwrap();
             let is_told = |name: &str| {
                 findings
@@ -317,11 +340,13 @@ async fn mirrored_queues_and_the_plugin_are_no_more_in_the_next_version() {
     on_brokers_where(
         |broker| broker.version() < Version::V4_0,
         |broker| async move {
-            let clinic = Clinic::of(&broker).await;
-            clinic
+            let management_fixture = ManagementFixture::of(&broker).await;
+            management_fixture
                 .policy("mirror", "^m", 0, json!({"ha-mode": "all"}))
                 .await;
-            clinic.finds(&[], &found([("RQ117", "mirror")])).await;
+            management_fixture
+                .finds(&[], &found([("RQ117", "mirror")]))
+                .await;
         },
     )
     .await;
@@ -332,7 +357,7 @@ async fn an_exchange_of_the_delayed_message_plugin_is_told() {
     on_brokers_where(Broker::may_have_delayed_messages, |broker| async move {
         let settings = ["plugins = rabbitmq_delayed_message_exchange"];
         let node = broker.own_node(&settings).await;
-        let clinic = Clinic::of(&node).await;
+        let management_fixture = ManagementFixture::of(&node).await;
         let delayed = [
             "topology",
             QUEUE,
@@ -340,8 +365,8 @@ async fn an_exchange_of_the_delayed_message_plugin_is_told() {
             "--retry=fixed(5s)",
             "--apply",
         ];
-        clinic.desk.run(&delayed).await.exits(0);
-        clinic
+        management_fixture.fixture.run(&delayed).await.exits(0);
+        management_fixture
             .finds(&[], &found([("RQ117", "orders.delayed")]))
             .await;
     })
@@ -355,21 +380,23 @@ async fn without_metrics_the_rest_is_found() {
         |broker| async move {
             let settings = ["management_agent.disable_metrics_collector = true"];
             let node = broker.own_node(&settings).await;
-            let clinic = Clinic::of(&node).await;
-            clinic
+            let management_fixture = ManagementFixture::of(&node).await;
+            management_fixture
                 .queue("dead", json!({"x-delivery-limit": 1_000_000_000}))
                 .await;
-            clinic.queue("limited", json!({})).await;
-            clinic.routed("unheard", "dead", json!({})).await;
-            clinic.routed("heard", "dead", json!({})).await;
-            let desk: &Desk = &clinic.desk;
-            let _heard = desk.amqp.consume("heard", 1).await;
+            management_fixture.queue("limited", json!({})).await;
+            management_fixture
+                .routed("unheard", "dead", json!({}))
+                .await;
+            management_fixture.routed("heard", "dead", json!({})).await;
+            let fixture: &Fixture = &management_fixture.fixture;
+            let _heard = fixture.amqp.consume("heard", 1).await;
             for queue in ["heard", "heard", "unheard"] {
-                desk.amqp.publish(queue, "x").await;
+                fixture.amqp.publish(queue, "x").await;
             }
             let expected = found([("RQ107", "limited"), ("RQ112", "unheard")]);
-            clinic.finds(&[], &expected).await;
-            let report = clinic
+            management_fixture.finds(&[], &expected).await;
+            let report = management_fixture
                 .run(&["--json", "doctor", "limited"])
                 .await
                 .exits(8)

@@ -4,18 +4,18 @@ use retryrmq_harness::{Permissions, eventually, on_brokers};
 use serde_json::{Value, json};
 
 use crate::{
-    clinic::Clinic,
-    stage::{PARKED, PATIENCE, QUEUE, finish, retryrmq},
+    fixture::{DEADLINE, PARKED, QUEUE, finish, retryrmq},
+    management_fixture::ManagementFixture,
 };
 
 #[tokio::test]
 async fn who_may_not_look_is_told_what_is_missing() {
     on_brokers(|broker| async move {
-        let clinic = Clinic::of(&broker).await;
-        let (vhost, management) = (&clinic.desk.vhost, broker.management());
+        let management_fixture = ManagementFixture::of(&broker).await;
+        let (vhost, management) = (&management_fixture.fixture.vhost, broker.management());
         let user = format!("{}-u", vhost.name());
         let as_user = |password: &str| {
-            let mut command = clinic.command(&["doctor"]);
+            let mut command = management_fixture.command(&["doctor"]);
             command.env("RETRYRMQ_URL", vhost.url_as(&user, password));
             finish(command, None)
         };
@@ -41,10 +41,14 @@ async fn who_may_not_look_is_told_what_is_missing() {
             .await
             .unwrap();
         let inside = as_user(secret).await;
-        let mut enabling = clinic.command(&["enable", "orders", "--yes"]);
+        let mut enabling = management_fixture.command(&["enable", "orders", "--yes"]);
         enabling.env("RETRYRMQ_URL", vhost.url_as(&user, secret));
-        clinic.queue("orders", serde_json::json!({})).await;
-        clinic.queue("orders.parked", serde_json::json!({})).await;
+        management_fixture
+            .queue("orders", serde_json::json!({}))
+            .await;
+        management_fixture
+            .queue("orders.parked", serde_json::json!({}))
+            .await;
         let powerless = finish(enabling, None).await.exits(5);
         management.delete_user(&user).await.unwrap();
         for (done, words) in [
@@ -65,13 +69,19 @@ async fn who_may_not_look_is_told_what_is_missing() {
 #[tokio::test]
 async fn who_looks_in_the_wrong_place_is_told_where_to_look() {
     on_brokers(|broker| async move {
-        let clinic = Clinic::of(&broker).await;
+        let management_fixture = ManagementFixture::of(&broker).await;
         let at = |management: String| {
-            let mut command = clinic.command(&["doctor"]);
+            let mut command = management_fixture.command(&["doctor"]);
             command.env("RETRYRMQ_MANAGEMENT_URL", management);
             finish(command, None)
         };
-        let amqp = clinic.desk.vhost.url().split('@').nth(1).unwrap();
+        let amqp = management_fixture
+            .fixture
+            .vhost
+            .url()
+            .split('@')
+            .nth(1)
+            .unwrap();
         let amqp = format!("http://{}", amqp.split('/').next().unwrap());
         let other = at(amqp).await.exits(4);
         assert!(other.err.contains("--management URL"), "{other:#?}");
@@ -115,19 +125,19 @@ async fn nothing_that_answers_is_said_with_the_plugin() {
 #[tokio::test]
 async fn topology_and_consume_warn_of_a_policy_that_harms_what_is_parked() {
     on_brokers(|broker| async move {
-        let clinic = Clinic::of(&broker).await;
+        let management_fixture = ManagementFixture::of(&broker).await;
         let plan = ["--json", "topology", QUEUE, "--retry=fixed(1s)"];
-        clinic
+        management_fixture
             .run(&[&plan[..], &["--apply"]].concat())
             .await
             .exits(0);
-        let healthy = clinic.run(&plan).await.exits(0).json();
+        let healthy = management_fixture.run(&plan).await.exits(0).json();
         assert_eq!(healthy["warnings"], json!([]));
-        clinic
+        management_fixture
             .policy("limits", "^orders", 0, json!({"delivery-limit": 5}))
             .await;
-        eventually(PATIENCE, "topology warns", || async {
-            let warned = clinic.run(&plan).await.exits(0).json();
+        eventually(DEADLINE, "topology warns", || async {
+            let warned = management_fixture.run(&plan).await.exits(0).json();
             let of = |code, name| move |one: &Value| one["code"] == code && one["name"] == name;
             let warnings = warned["warnings"].as_array().unwrap().clone();
             if warnings.iter().any(of("RQ110", PARKED)) {
@@ -136,7 +146,7 @@ async fn topology_and_consume_warn_of_a_policy_that_harms_what_is_parked() {
             Err(warned.to_string())
         })
         .await;
-        let told = clinic.run(&plan[1..]).await.exits(0).err;
+        let told = management_fixture.run(&plan[1..]).await.exits(0).err;
         assert!(
             told.contains("warning: `orders.parked`") && told.contains("(RQ110)"),
             "{told}"
@@ -150,13 +160,13 @@ async fn topology_and_consume_warn_of_a_policy_that_harms_what_is_parked() {
             "--",
             "true",
         ];
-        eventually(PATIENCE, "consume warns", || async {
-            let told = clinic.run(&consume).await.exits(0).err;
+        eventually(DEADLINE, "consume warns", || async {
+            let told = management_fixture.run(&consume).await.exits(0).err;
             let warns = told.contains("`orders.parked` is where dead letters end");
             if warns { Ok(()) } else { Err(told) }
         })
         .await;
-        let mut elsewhere = clinic.command(&plan[1..]);
+        let mut elsewhere = management_fixture.command(&plan[1..]);
         elsewhere.env("RETRYRMQ_MANAGEMENT_URL", "http://127.0.0.1:1");
         let told = finish(elsewhere, None).await.exits(0).err;
         assert!(told.contains("policies were not looked at"), "{told}");

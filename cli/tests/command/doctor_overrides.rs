@@ -5,8 +5,8 @@ use retryrmq_harness::{Broker, Version, on_brokers, on_brokers_where, on_every_b
 use serde_json::{Value, json};
 
 use crate::{
-    clinic::{Clinic, found},
-    stage::QUEUE,
+    fixture::QUEUE,
+    management_fixture::{ManagementFixture, found},
 };
 
 /// What 3.8 had.
@@ -36,20 +36,24 @@ async fn mend(broker: &Broker, finding: &Value) {
 #[tokio::test]
 async fn a_policy_with_overflow_is_found_and_named_and_its_fix_mends() {
     on_every_broker(|broker| async move {
-        let clinic = Clinic::of(&broker).await;
+        let management_fixture = ManagementFixture::of(&broker).await;
         let apply = ["topology", QUEUE, RETRY, "--apply"];
-        clinic.run(&apply).await.exits(0);
+        management_fixture.run(&apply).await.exits(0);
         let drops = json!({"overflow": "drop-head"});
-        clinic.policy("all", ".*", 0, drops).await;
+        management_fixture.policy("all", ".*", 0, drops).await;
         let waiting = ["orders.retry.1000", "orders.retry.15000"];
         let expected = found([
             ("RQ108", QUEUE),
             ("RQ108", waiting[0]),
             ("RQ108", waiting[1]),
         ]);
-        clinic.finds(&[], &expected).await;
+        management_fixture.finds(&[], &expected).await;
 
-        let report = clinic.run(&["--json", "doctor"]).await.exits(8).json();
+        let report = management_fixture
+            .run(&["--json", "doctor"])
+            .await
+            .exits(8)
+            .json();
         let about = finding(&report, "RQ108", waiting[1]);
         assert_eq!(about["severity"], "error");
         let sentence = about["sentence"].as_str().unwrap();
@@ -57,20 +61,20 @@ async fn a_policy_with_overflow_is_found_and_named_and_its_fix_mends() {
             sentence.contains("policy `all` sets its overflow to `drop-head`, which wins"),
             "{sentence}"
         );
-        let warned = clinic.run(&apply[..3]).await.exits(0).err;
+        let warned = management_fixture.run(&apply[..3]).await.exits(0).err;
         assert!(
             warned.contains("warning: `orders.retry.15000` asks"),
             "{warned}"
         );
         // What is made now would drop messages.
-        let refused = clinic.run(&apply).await.exits(5).err;
+        let refused = management_fixture.run(&apply).await.exits(5).err;
         assert!(refused.contains("RQ108"), "{refused}");
         if broker.is_controllable() {
             mend(&broker, &about).await; // for both
             let left = found([("RQ108", QUEUE)]);
-            clinic.finds(&[], &left).await;
+            management_fixture.finds(&[], &left).await;
             mend(&broker, &finding(&report, "RQ108", QUEUE)).await;
-            clinic.finds(&[], &found([])).await;
+            management_fixture.finds(&[], &found([])).await;
         }
     })
     .await;
@@ -79,21 +83,23 @@ async fn a_policy_with_overflow_is_found_and_named_and_its_fix_mends() {
 #[tokio::test]
 async fn a_work_queue_that_drops_its_oldest_messages_is_found_and_the_fix_mends() {
     on_brokers(|broker| async move {
-        let clinic = Clinic::of(&broker).await;
+        let management_fixture = ManagementFixture::of(&broker).await;
         let apply = ["topology", QUEUE, RETRY, "--apply"];
-        clinic.run(&apply).await.exits(0);
-        clinic.queue("sms", json!({"x-max-length": 5})).await;
+        management_fixture.run(&apply).await.exits(0);
+        management_fixture
+            .queue("sms", json!({"x-max-length": 5}))
+            .await;
         let refuses = json!({"x-max-length": 5, "x-overflow": "reject-publish"});
-        clinic.queue("strict", refuses).await;
+        management_fixture.queue("strict", refuses).await;
         let drops = json!({"x-max-length-bytes": 5, "x-overflow": "drop-head"});
-        clinic.queue("small", drops).await;
-        clinic
+        management_fixture.queue("small", drops).await;
+        management_fixture
             .routed("routed", "dead", json!({"x-max-length": 5}))
             .await;
         let expected = found([("RQ125", "sms"), ("RQ125", "small")]);
         let ours = "--ignore=RQ101,RQ103,RQ107,RQ110,RQ112";
-        clinic.finds(&[ours], &expected).await;
-        let report = clinic
+        management_fixture.finds(&[ours], &expected).await;
+        let report = management_fixture
             .run(&["--json", "doctor", ours])
             .await
             .exits(8)
@@ -108,7 +114,9 @@ async fn a_work_queue_that_drops_its_oldest_messages_is_found_and_the_fix_mends(
         assert!(fix.contains("make the queue anew"), "{fix}");
         if broker.is_controllable() {
             mend(&broker, &sms).await;
-            clinic.finds(&[ours], &found([("RQ125", "small")])).await;
+            management_fixture
+                .finds(&[ours], &found([("RQ125", "small")]))
+                .await;
         }
     })
     .await;
@@ -117,16 +125,16 @@ async fn a_work_queue_that_drops_its_oldest_messages_is_found_and_the_fix_mends(
 #[tokio::test]
 async fn a_list_of_parked_messages_says_that_a_policy_deletes_some() {
     on_brokers(|broker| async move {
-        let clinic = Clinic::of(&broker).await;
+        let management_fixture = ManagementFixture::of(&broker).await;
         let apply = ["topology", QUEUE, RETRY, "--apply"];
-        clinic.run(&apply).await.exits(0);
+        management_fixture.run(&apply).await.exits(0);
         let list = ["parked", "ls", QUEUE];
-        let before = clinic.run(&list).await.exits(0).err;
+        let before = management_fixture.run(&list).await.exits(0).err;
         assert!(!before.contains("RQ110"), "{before}");
-        clinic
+        management_fixture
             .policy("cap", "^orders", 1, json!({"max-length": 20}))
             .await;
-        let listed = clinic.run(&list).await.exits(0).err;
+        let listed = management_fixture.run(&list).await.exits(0).err;
         assert!(
             listed.contains("RQ110") && listed.contains("drops the oldest beyond 20 messages"),
             "{listed}"
@@ -140,15 +148,15 @@ async fn an_operator_policy_with_overflow_is_found() {
     on_brokers_where(
         |broker| broker.version() >= Version::V4_0,
         |broker| async move {
-            let clinic = Clinic::of(&broker).await;
+            let management_fixture = ManagementFixture::of(&broker).await;
             let apply = ["topology", QUEUE, "--retry=fixed(1s)", "--apply"];
-            clinic.run(&apply).await.exits(0);
-            let path = format!("operator-policies/{}/bounds", clinic.desk.vhost.name());
+            management_fixture.run(&apply).await.exits(0);
+            let path = format!("operator-policies/{}/bounds", management_fixture.fixture.vhost.name());
             let drops = json!({"pattern": "retry", "apply-to": "queues", "definition": {"overflow": "drop-head"}});
             broker.management().put(path, drops).await.unwrap();
             let expected = found([("RQ108", "orders.retry.1000")]);
-            clinic.finds(&[], &expected).await;
-            let report = clinic.run(&["--json", "doctor"]).await.exits(8).json();
+            management_fixture.finds(&[], &expected).await;
+            let report = management_fixture.run(&["--json", "doctor"]).await.exits(8).json();
             let about = finding(&report, "RQ108", "orders.retry.1000");
             let sentence = about["sentence"].as_str().unwrap();
             assert!(sentence.contains("an operator policy sets"), "{sentence}");
@@ -162,14 +170,16 @@ async fn an_operator_policy_with_overflow_is_found() {
 #[tokio::test]
 async fn a_policy_for_the_work_queue_of_the_strategy_dead_letter_is_found() {
     on_every_broker(|broker| async move {
-        let clinic = Clinic::of(&broker).await;
+        let management_fixture = ManagementFixture::of(&broker).await;
         let dead_letter = ["shop", "--strategy=dead-letter", "--retry=fixed(1s)"];
         let apply = [&["topology"], &dead_letter[..], &["--apply"]].concat();
-        clinic.run(&apply).await.exits(0);
+        management_fixture.run(&apply).await.exits(0);
         let drops = json!({"overflow": "drop-head"});
-        clinic.policy("mine", "^shop$", 0, drops).await;
-        clinic.finds(&["shop"], &found([("RQ108", "shop")])).await;
-        let warned = clinic.run(&apply).await.exits(0).err;
+        management_fixture.policy("mine", "^shop$", 0, drops).await;
+        management_fixture
+            .finds(&["shop"], &found([("RQ108", "shop")]))
+            .await;
+        let warned = management_fixture.run(&apply).await.exits(0).err;
         assert!(
             warned.contains("policy `mine` sets its overflow"),
             "{warned}"
@@ -179,7 +189,7 @@ async fn a_policy_for_the_work_queue_of_the_strategy_dead_letter_is_found() {
             &dead_letter[..],
             &["--dlx", "--idle=1s", "--", "true"],
         ];
-        let told = clinic.run(&consume.concat()).await.err;
+        let told = management_fixture.run(&consume.concat()).await.err;
         assert!(told.contains("policy `mine` sets its overflow"), "{told}");
     })
     .await;
@@ -191,35 +201,41 @@ async fn a_missing_feature_flag_is_found() {
         |broker| broker.is_controllable() && broker.version() < Version::V4_0,
         |broker| async move {
             let node = broker.own_node(&[OLD_FLAGS]).await;
-            let clinic = Clinic::of(&node).await;
+            let management_fixture = ManagementFixture::of(&node).await;
             let apply = ["topology", QUEUE, "--retry=fixed(1s)", "--apply"];
             let plan = [&["--json"], &apply[..3]].concat();
-            let plan = clinic.run(&plan).await.exits(3).json();
+            let plan = management_fixture.run(&plan).await.exits(3).json();
             // Nothing is made that would drop messages for good.
-            let refused = clinic.run(&apply).await.exits(5).err;
+            let refused = management_fixture.run(&apply).await.exits(5).err;
             assert!(refused.contains("feature flag `stream_queue`"), "{refused}");
             let still = [&["--json"], &apply[..3]].concat();
-            let still = clinic.run(&still).await.exits(3).json();
+            let still = management_fixture.run(&still).await.exits(3).json();
             for item in still["items"].as_array().unwrap() {
                 assert_eq!(item["status"], "missing", "{item}");
             }
             for item in plan["items"].as_array().unwrap() {
                 let name = item["name"].as_str().unwrap();
-                clinic.queue(name, item["arguments"].clone()).await;
+                management_fixture
+                    .queue(name, item["arguments"].clone())
+                    .await;
             }
-            let warned = clinic.run(&apply[..3]).await.exits(0).err;
+            let warned = management_fixture.run(&apply[..3]).await.exits(0).err;
             assert!(warned.contains("feature flag `stream_queue`"), "{warned}");
             let expected = found([("RQ108", "stream_queue")]);
-            clinic.finds(&[], &expected).await;
-            clinic.finds(&[QUEUE], &expected).await;
-            clinic.desk.amqp.delete(QUEUE).await;
-            let report = clinic.run(&["--json", "doctor"]).await.exits(8).json();
+            management_fixture.finds(&[], &expected).await;
+            management_fixture.finds(&[QUEUE], &expected).await;
+            management_fixture.fixture.amqp.delete(QUEUE).await;
+            let report = management_fixture
+                .run(&["--json", "doctor"])
+                .await
+                .exits(8)
+                .json();
             let gone = finding(&report, "RQ113", "orders.retry.1000");
             let sentence = gone["sentence"].as_str().unwrap();
             assert!(sentence.contains("dropped"), "{sentence}");
             node.ctl(&["enable_feature_flag", "stream_queue"]).await;
-            clinic.run(&apply).await.exits(0);
-            clinic.finds(&[], &found([])).await;
+            management_fixture.run(&apply).await.exits(0);
+            management_fixture.finds(&[], &found([])).await;
         },
     )
     .await;
@@ -230,7 +246,7 @@ async fn a_policy_that_changes_native_delays_is_found_and_its_fix_mends() {
     on_brokers_where(
         |broker| broker.version() >= Version::V4_3,
         |broker| async move {
-            let clinic = Clinic::of(&broker).await;
+            let management_fixture = ManagementFixture::of(&broker).await;
             let apply = [
                 "topology",
                 "mails",
@@ -238,7 +254,7 @@ async fn a_policy_that_changes_native_delays_is_found_and_its_fix_mends() {
                 "--retry=fixed(5s)",
                 "--apply",
             ];
-            clinic.run(&apply).await.exits(0);
+            management_fixture.run(&apply).await.exits(0);
             for (name, priority, definition) in [
                 ("off", 0, json!({"delayed-retry-type": "disabled"})),
                 (
@@ -247,23 +263,31 @@ async fn a_policy_that_changes_native_delays_is_found_and_its_fix_mends() {
                     json!({"delayed-retry-min": 1, "delayed-retry-max": 1}),
                 ),
             ] {
-                clinic.policy(name, ".*", priority, definition).await;
-                clinic.finds(&[], &found([("RQ123", "mails")])).await;
-                let report = clinic.run(&["--json", "doctor"]).await.exits(8).json();
+                management_fixture
+                    .policy(name, ".*", priority, definition)
+                    .await;
+                management_fixture
+                    .finds(&[], &found([("RQ123", "mails")]))
+                    .await;
+                let report = management_fixture
+                    .run(&["--json", "doctor"])
+                    .await
+                    .exits(8)
+                    .json();
                 let about = finding(&report, "RQ123", "mails");
                 let sentence = about["sentence"].as_str().unwrap();
                 assert!(sentence.contains(&format!("policy `{name}`")), "{sentence}");
-                let warned = clinic.run(&apply).await.exits(0).err;
+                let warned = management_fixture.run(&apply).await.exits(0).err;
                 assert!(warned.contains("(RQ123)"), "{warned}");
                 if broker.is_controllable() && name == "short" {
                     mend(&broker, &about).await;
-                    clinic.finds(&[], &found([])).await;
+                    management_fixture.finds(&[], &found([])).await;
                 }
             }
             // Longer, or for more, does no harm.
             let long = json!({"delayed-retry-type": "all", "delayed-retry-min": 60_000});
-            clinic.policy("long", "^mails$", 9, long).await;
-            clinic.finds(&[], &found([])).await;
+            management_fixture.policy("long", "^mails$", 9, long).await;
+            management_fixture.finds(&[], &found([])).await;
         },
     )
     .await;

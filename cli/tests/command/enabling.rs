@@ -5,20 +5,25 @@ use retryrmq_harness::{Policy, Version, on_brokers, on_every_broker};
 use serde_json::{Value, json};
 
 use crate::{
-    clinic::{Clinic, found},
-    stage::{PARKED, QUEUE},
+    fixture::{PARKED, QUEUE},
+    management_fixture::{ManagementFixture, found},
 };
 
 /// The policies of the vhost, by name.
-async fn policies(clinic: &Clinic) -> Vec<Value> {
-    let path = format!("policies/{}", clinic.desk.vhost.name());
-    let all = clinic.broker().management().get(path).await.unwrap();
+async fn policies(management_fixture: &ManagementFixture) -> Vec<Value> {
+    let path = format!("policies/{}", management_fixture.fixture.vhost.name());
+    let all = management_fixture
+        .broker()
+        .management()
+        .get(path)
+        .await
+        .unwrap();
     all.as_array().unwrap().clone()
 }
 
 /// Takes a message and rejects it.
-async fn reject(clinic: &Clinic) {
-    let amqp = &clinic.desk.amqp;
+async fn reject(management_fixture: &ManagementFixture) {
+    let amqp = &management_fixture.fixture.amqp;
     amqp.publish(QUEUE, "x").await;
     let channel = amqp.new_channel().await;
     let got = channel.basic_get(QUEUE.into(), Default::default()).await;
@@ -29,20 +34,25 @@ async fn reject(clinic: &Clinic) {
 #[tokio::test]
 async fn what_is_rejected_is_parked_and_every_key_is_kept() {
     on_every_broker(|broker| async move {
-        let clinic = Clinic::of(&broker).await;
-        clinic.queue(QUEUE, json!({})).await;
+        let management_fixture = ManagementFixture::of(&broker).await;
+        management_fixture.queue(QUEUE, json!({})).await;
         let base = json!({"max-length": 1000, "overflow": "reject-publish"});
-        clinic.policy("all", "^orders$", 3, base).await;
+        management_fixture.policy("all", "^orders$", 3, base).await;
         let code = if broker.version() >= Version::V4_0 {
             "RQ107"
         } else {
             "RQ101"
         };
-        clinic.finds(&[QUEUE], &found([(code, QUEUE)])).await;
+        management_fixture
+            .finds(&[QUEUE], &found([(code, QUEUE)]))
+            .await;
 
-        let refused = clinic.run(&["enable", QUEUE]).await.exits(2);
+        let refused = management_fixture.run(&["enable", QUEUE]).await.exits(2);
         assert!(refused.err.contains("--yes"), "{refused:#?}");
-        let planned = clinic.run(&["enable", QUEUE, "--dry-run"]).await.exits(0);
+        let planned = management_fixture
+            .run(&["enable", QUEUE, "--dry-run"])
+            .await
+            .exits(0);
         for words in [
             "+ queue orders.parked",
             "all of policy all (priority 3)",
@@ -53,13 +63,13 @@ async fn what_is_rejected_is_parked_and_every_key_is_kept() {
         }
         assert_eq!(
             (
-                policies(&clinic).await.len(),
-                clinic.desk.amqp.depth(PARKED).await
+                policies(&management_fixture).await.len(),
+                management_fixture.fixture.amqp.depth(PARKED).await
             ),
             (1, None)
         );
 
-        let done = clinic
+        let done = management_fixture
             .run(&["--json", "enable", QUEUE, "--yes"])
             .await
             .exits(0)
@@ -78,21 +88,24 @@ async fn what_is_rejected_is_parked_and_every_key_is_kept() {
                 })
             )
         );
-        reject(&clinic).await;
-        clinic.desk.holds(PARKED, 1).await;
-        let parked = clinic
-            .desk
+        reject(&management_fixture).await;
+        management_fixture.fixture.holds(PARKED, 1).await;
+        let parked = management_fixture
+            .fixture
             .run(&["--json", "parked", "ls", QUEUE])
             .await
             .exits(0);
         assert_eq!(parked.lines()[0]["reason"], "rejected", "{parked:#?}");
-        clinic.finds(&[], &found([])).await;
-        let again = clinic.run(&["enable", QUEUE, "--yes"]).await.exits(0);
+        management_fixture.finds(&[], &found([])).await;
+        let again = management_fixture
+            .run(&["enable", QUEUE, "--yes"])
+            .await
+            .exits(0);
         assert!(again.out.contains("nothing to do"), "{again:#?}");
-        assert_eq!(policies(&clinic).await.len(), 2, "idempotent");
+        assert_eq!(policies(&management_fixture).await.len(), 2, "idempotent");
 
         // What it was made from changes: it is told, and renewed.
-        clinic
+        management_fixture
             .policy(
                 "all",
                 "^orders$",
@@ -101,33 +114,50 @@ async fn what_is_rejected_is_parked_and_every_key_is_kept() {
             )
             .await;
         let mark = done["policy"].as_str().unwrap();
-        clinic.finds(&[], &found([("RQ120", mark)])).await;
-        let renewed = clinic
+        management_fixture
+            .finds(&[], &found([("RQ120", mark)]))
+            .await;
+        let renewed = management_fixture
             .run(&["--json", "enable", QUEUE, "--yes"])
             .await
             .exits(0)
             .json();
         assert_eq!(renewed["definition"]["max-length"], 2000);
-        assert_eq!(policies(&clinic).await.len(), 2, "the old one is gone");
-        clinic.finds(&[], &found([])).await;
+        assert_eq!(
+            policies(&management_fixture).await.len(),
+            2,
+            "the old one is gone"
+        );
+        management_fixture.finds(&[], &found([])).await;
 
-        let rehearsed = clinic.run(&["disable", QUEUE, "--dry-run"]).await.exits(0);
+        let rehearsed = management_fixture
+            .run(&["disable", QUEUE, "--dry-run"])
+            .await
+            .exits(0);
         assert!(
             rehearsed.out.contains("then policy all is in force"),
             "{rehearsed:#?}"
         );
-        assert_eq!(policies(&clinic).await.len(), 2);
-        clinic.run(&["disable", QUEUE, "--yes"]).await.exits(0);
-        let left = policies(&clinic).await;
+        assert_eq!(policies(&management_fixture).await.len(), 2);
+        management_fixture
+            .run(&["disable", QUEUE, "--yes"])
+            .await
+            .exits(0);
+        let left = policies(&management_fixture).await;
         assert_eq!(
             (left.len(), &left[0]["name"]),
             (1, &json!("all")),
             "as it was"
         );
-        clinic.finds(&[QUEUE], &found([(code, QUEUE)])).await;
-        let parked = clinic.desk.amqp.depth(PARKED).await;
+        management_fixture
+            .finds(&[QUEUE], &found([(code, QUEUE)]))
+            .await;
+        let parked = management_fixture.fixture.amqp.depth(PARKED).await;
         assert_eq!(parked, Some(1), "what is parked stays");
-        let again = clinic.run(&["disable", QUEUE, "--yes"]).await.exits(0);
+        let again = management_fixture
+            .run(&["disable", QUEUE, "--yes"])
+            .await
+            .exits(0);
         assert!(again.out.contains("nothing to do"), "{again:#?}");
     })
     .await;
@@ -136,44 +166,47 @@ async fn what_is_rejected_is_parked_and_every_key_is_kept() {
 #[tokio::test]
 async fn a_parking_queue_that_somebody_deleted_is_created_again() {
     on_brokers(|broker| async move {
-        let clinic = Clinic::of(&broker).await;
-        clinic
+        let management_fixture = ManagementFixture::of(&broker).await;
+        management_fixture
             .queue(QUEUE, json!({"x-queue-type": "classic"}))
             .await;
         let enable = ["--json", "enable", QUEUE, "--yes"];
         let changed = |done: Value| (done["enabled"] == true, done["changed"] == true);
-        clinic.run(&enable).await.exits(0);
+        management_fixture.run(&enable).await.exits(0);
         assert_eq!(
-            changed(clinic.run(&enable).await.exits(0).json()),
+            changed(management_fixture.run(&enable).await.exits(0).json()),
             (true, false)
         );
-        clinic.desk.amqp.delete(PARKED).await;
-        let rehearsed = clinic.run(&["enable", QUEUE, "--dry-run"]).await.exits(0);
+        management_fixture.fixture.amqp.delete(PARKED).await;
+        let rehearsed = management_fixture
+            .run(&["enable", QUEUE, "--dry-run"])
+            .await
+            .exits(0);
         assert!(
             rehearsed.out.contains("does not exist")
                 && rehearsed.out.contains("+ queue orders.parked (quorum"),
             "{rehearsed:#?}"
         );
-        assert_eq!(clinic.desk.amqp.depth(PARKED).await, None);
+        assert_eq!(management_fixture.fixture.amqp.depth(PARKED).await, None);
         assert_eq!(
-            changed(clinic.run(&enable).await.exits(0).json()),
+            changed(management_fixture.run(&enable).await.exits(0).json()),
             (true, true)
         );
-        reject(&clinic).await;
-        clinic.desk.holds(PARKED, 1).await;
+        reject(&management_fixture).await;
+        management_fixture.fixture.holds(PARKED, 1).await;
 
         // Nobody knows what another queue needs, or where the service's exchange leads.
-        clinic.queue("morgue", json!({})).await;
+        management_fixture.queue("morgue", json!({})).await;
         let elsewhere = ["enable", QUEUE, "--to=morgue", "--yes"];
-        clinic.run(&elsewhere).await.exits(0);
-        clinic.desk.amqp.delete("morgue").await;
-        let refused = clinic.run(&elsewhere).await.exits(3);
+        management_fixture.run(&elsewhere).await.exits(0);
+        management_fixture.fixture.amqp.delete("morgue").await;
+        let refused = management_fixture.run(&elsewhere).await.exits(3);
         assert!(refused.err.contains("morgue"), "{refused:#?}");
-        clinic
+        management_fixture
             .queue("served", json!({"x-dead-letter-exchange": "retryrmq.dead"}))
             .await;
         let served = ["enable", "served", "--service", "--yes"];
-        let refused = clinic.run(&served).await.exits(3);
+        let refused = management_fixture.run(&served).await.exits(3);
         assert!(refused.err.contains("start the service"), "{refused:#?}");
     })
     .await;
@@ -182,18 +215,22 @@ async fn a_parking_queue_that_somebody_deleted_is_created_again() {
 #[tokio::test]
 async fn nothing_is_done_where_it_would_be_without_effect_or_undo_somebodys_work() {
     on_brokers(|broker| async move {
-        let clinic = Clinic::of(&broker).await;
+        let management_fixture = ManagementFixture::of(&broker).await;
         let enable = |queue: &'static str| async {
-            clinic.run(&["enable", queue, "--yes"]).await.exits(5).err
+            management_fixture
+                .run(&["enable", queue, "--yes"])
+                .await
+                .exits(5)
+                .err
         };
         // An argument wins over every policy.
-        clinic
+        management_fixture
             .queue("fixed", json!({"x-dead-letter-exchange": "dlx"}))
             .await;
         assert!(enable("fixed").await.contains("wins over every policy"));
         // A route of somebody else.
-        clinic.queue("routed", json!({})).await;
-        clinic
+        management_fixture.queue("routed", json!({})).await;
+        management_fixture
             .policy(
                 "theirs",
                 "^routed",
@@ -202,27 +239,39 @@ async fn nothing_is_done_where_it_would_be_without_effect_or_undo_somebodys_work
             )
             .await;
         assert!(enable("routed").await.contains("--replace"));
-        clinic.queue("log", json!({"x-queue-type": "stream"})).await;
+        management_fixture
+            .queue("log", json!({"x-queue-type": "stream"}))
+            .await;
         assert!(enable("log").await.contains("is a stream"));
-        assert_eq!(policies(&clinic).await.len(), 1);
-        assert!(clinic.desk.amqp.depth("routed.parked").await.is_none());
-        clinic
+        assert_eq!(policies(&management_fixture).await.len(), 1);
+        assert!(
+            management_fixture
+                .fixture
+                .amqp
+                .depth("routed.parked")
+                .await
+                .is_none()
+        );
+        management_fixture
             .run(&["enable", "routed", "--yes", "--replace"])
             .await
             .exits(0);
-        assert_eq!(policies(&clinic).await.len(), 2);
-        clinic
+        assert_eq!(policies(&management_fixture).await.len(), 2);
+        management_fixture
             .run(&["enable", "orders.parked", "--yes"])
             .await
             .exits(2);
-        clinic.run(&["enable", "nobody", "--yes"]).await.exits(3);
-        let missing = clinic
+        management_fixture
+            .run(&["enable", "nobody", "--yes"])
+            .await
+            .exits(3);
+        let missing = management_fixture
             .run(&["enable", "routed", "--to=nobody", "--yes", "--replace"])
             .await
             .exits(3);
         assert!(missing.err.contains("nobody"), "{missing:#?}");
         // Somebody has changed what was made.
-        let ours = policies(&clinic).await;
+        let ours = policies(&management_fixture).await;
         let ours = ours
             .iter()
             .find(|policy| policy["name"] != "theirs")
@@ -232,16 +281,24 @@ async fn nothing_is_done_where_it_would_be_without_effect_or_undo_somebodys_work
         let name = ours["name"].as_str().unwrap();
         let mut changed = Policy::new("^routed$", definition);
         changed.priority = ours["priority"].as_i64().unwrap();
-        clinic.desk.vhost.put_policy(name, &changed).await.unwrap();
-        let refused = clinic.run(&["disable", "routed", "--yes"]).await.exits(5);
+        management_fixture
+            .fixture
+            .vhost
+            .put_policy(name, &changed)
+            .await
+            .unwrap();
+        let refused = management_fixture
+            .run(&["disable", "routed", "--yes"])
+            .await
+            .exits(5);
         assert!(refused.err.contains("\"max-length\":7"), "{refused:#?}");
         assert!(enable("routed").await.contains("--force"));
-        assert_eq!(policies(&clinic).await.len(), 2);
-        clinic
+        assert_eq!(policies(&management_fixture).await.len(), 2);
+        management_fixture
             .run(&["disable", "routed", "--yes", "--force"])
             .await
             .exits(0);
-        assert_eq!(policies(&clinic).await.len(), 1);
+        assert_eq!(policies(&management_fixture).await.len(), 1);
     })
     .await;
 }
@@ -249,11 +306,11 @@ async fn nothing_is_done_where_it_would_be_without_effect_or_undo_somebodys_work
 #[tokio::test]
 async fn publishers_of_a_queue_with_a_length_meet_nothing_new() {
     on_brokers(|broker| async move {
-        let clinic = Clinic::of(&broker).await;
-        clinic
+        let management_fixture = ManagementFixture::of(&broker).await;
+        management_fixture
             .queue("eu.orders(1)", json!({"x-max-length": 10}))
             .await;
-        let done = clinic
+        let done = management_fixture
             .run(&["--json", "enable", "eu.orders(1)", "--yes"])
             .await
             .exits(0)
@@ -262,7 +319,12 @@ async fn publishers_of_a_queue_with_a_length_meet_nothing_new() {
             done["definition"],
             json!({"dead-letter-exchange": "", "dead-letter-routing-key": "eu.orders(1).parked"})
         );
-        let queue = clinic.desk.vhost.queue("eu.orders(1)").await.unwrap();
+        let queue = management_fixture
+            .fixture
+            .vhost
+            .queue("eu.orders(1)")
+            .await
+            .unwrap();
         assert!(queue.arguments().get("x-overflow").is_none());
     })
     .await;
@@ -271,16 +333,21 @@ async fn publishers_of_a_queue_with_a_length_meet_nothing_new() {
 #[tokio::test]
 async fn a_parking_queue_that_loses_is_told_before_anything_goes_there() {
     on_brokers(|broker| async move {
-        let clinic = Clinic::of(&broker).await;
-        clinic.queue(QUEUE, json!({})).await;
+        let management_fixture = ManagementFixture::of(&broker).await;
+        management_fixture.queue(QUEUE, json!({})).await;
         let short = json!({"x-message-ttl": 3_000});
-        clinic.queue(PARKED, short).await;
-        let planned = clinic.run(&["enable", QUEUE, "--dry-run"]).await.exits(0);
+        management_fixture.queue(PARKED, short).await;
+        let planned = management_fixture
+            .run(&["enable", QUEUE, "--dry-run"])
+            .await
+            .exits(0);
         assert!(
             planned.err.contains("RQ110") && planned.err.contains("after 3000 ms"),
             "{planned:#?}"
         );
-        let done = clinic.run(&["--json", "enable", QUEUE, "--yes"]).await;
+        let done = management_fixture
+            .run(&["--json", "enable", QUEUE, "--yes"])
+            .await;
         let done = done.exits(0).json();
         assert_eq!(done["warnings"][0]["code"], "RQ110", "{done}");
     })

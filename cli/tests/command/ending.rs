@@ -5,14 +5,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use retryrmq_harness::{Broker, Permissions, eventually, on_brokers};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-use crate::stage::{Desk, PARKED, PATIENCE, QUEUE};
+use crate::fixture::{DEADLINE, Fixture, PARKED, QUEUE};
 
 fn process(text: &str) -> Pid {
     Pid::from_raw(text.trim().parse().expect("a process id")).expect("a process id")
 }
 
 async fn gone(process: Pid) {
-    eventually(PATIENCE, "the process ends", || async {
+    eventually(DEADLINE, "the process ends", || async {
         test_kill_process(process).is_err()
     })
     .await;
@@ -21,17 +21,17 @@ async fn gone(process: Pid) {
 #[tokio::test]
 async fn after_so_many_attempts_no_more_messages_are_touched() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         for n in 0..5 {
-            desk.amqp.publish(QUEUE, n.to_string()).await;
+            fixture.amqp.publish(QUEUE, n.to_string()).await;
         }
         let options = ["--concurrency=4", "--prefetch=50"];
-        let done = desk.consume(1, &options, "exit 0").await.exits(0);
+        let done = fixture.consume(1, &options, "exit 0").await.exits(0);
         assert_eq!(done.events("handled").len(), 1);
-        desk.holds(QUEUE, 4).await;
-        let done = desk.consume(2, &options, "exit 0").await.exits(0);
+        fixture.holds(QUEUE, 4).await;
+        let done = fixture.consume(2, &options, "exit 0").await.exits(0);
         assert_eq!(done.events("handled").len(), 2);
-        desk.holds(QUEUE, 2).await;
+        fixture.holds(QUEUE, 2).await;
     })
     .await;
 }
@@ -39,9 +39,9 @@ async fn after_so_many_attempts_no_more_messages_are_touched() {
 #[tokio::test]
 async fn an_idle_consumer_ends() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
-        desk.amqp.publish(QUEUE, "").await;
-        let done = desk
+        let fixture = Fixture::with_queue(&broker).await;
+        fixture.amqp.publish(QUEUE, "").await;
+        let done = fixture
             .run(&[
                 "--json",
                 "consume",
@@ -62,9 +62,9 @@ async fn an_idle_consumer_ends() {
 #[tokio::test]
 async fn a_consumer_is_idle_from_the_end_of_its_last_command_on() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
-        desk.amqp.publish(QUEUE, "").await;
-        let done = desk
+        let fixture = Fixture::with_queue(&broker).await;
+        fixture.amqp.publish(QUEUE, "").await;
+        let done = fixture
             .run(&[
                 "--json",
                 "consume",
@@ -94,12 +94,12 @@ async fn a_consumer_is_idle_from_the_end_of_its_last_command_on() {
 async fn asked_to_end_it_lets_commands_finish() {
     on_brokers(|broker| async move {
         for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
-            let desk = Desk::with_queue(&broker).await;
+            let fixture = Fixture::with_queue(&broker).await;
             for _ in 0..3 {
-                desk.amqp.publish(QUEUE, "").await;
+                fixture.amqp.publish(QUEUE, "").await;
             }
             // It goes on when it is told to, by a signal of its own.
-            let mut running = desk.start(
+            let mut running = fixture.start(
                 &[],
                 "trap 'exit 0' USR1; echo $$; while :; do sleep 0.05; done",
             );
@@ -107,7 +107,7 @@ async fn asked_to_end_it_lets_commands_finish() {
             running.drain(signal).await;
             kill_process(command, Signal::USR1).unwrap();
             assert_eq!(running.end().await.code(), Some(0));
-            desk.holds(QUEUE, 2).await;
+            fixture.holds(QUEUE, 2).await;
         }
     })
     .await;
@@ -117,15 +117,15 @@ async fn asked_to_end_it_lets_commands_finish() {
 async fn a_command_that_the_same_signal_ended_has_not_failed() {
     on_brokers(|broker| async move {
         for signal in [Signal::TERM, Signal::HUP] {
-            let desk = Desk::with_queue(&broker).await;
-            desk.amqp.publish(QUEUE, "").await;
-            let mut running = desk.start(&["--retry=fixed(1h)"], "echo $$; exec sleep 600");
+            let fixture = Fixture::with_queue(&broker).await;
+            fixture.amqp.publish(QUEUE, "").await;
+            let mut running = fixture.start(&["--retry=fixed(1h)"], "echo $$; exec sleep 600");
             let command = process(&running.line().await);
             running.drain(signal).await;
             kill_process(command, signal).unwrap();
             assert_eq!(running.end().await.code(), Some(0));
-            desk.holds(QUEUE, 1).await;
-            assert_eq!(desk.amqp.depth("orders.retry.3600000").await, Some(0));
+            fixture.holds(QUEUE, 1).await;
+            assert_eq!(fixture.amqp.depth("orders.retry.3600000").await, Some(0));
         }
     })
     .await;
@@ -139,9 +139,9 @@ async fn a_second_signal_and_the_end_of_the_drain_stop_commands() {
             (&["--drain=10m"][..], true, 130),
             (&["--drain=100ms", "--grace=100ms"], false, 0),
         ] {
-            let desk = Desk::with_queue(&broker).await;
-            desk.amqp.publish(QUEUE, "").await;
-            let mut running = desk.start(options, deaf);
+            let fixture = Fixture::with_queue(&broker).await;
+            fixture.amqp.publish(QUEUE, "").await;
+            let mut running = fixture.start(options, deaf);
             let command = process(&running.line().await);
             running.drain(Signal::TERM).await;
             if second {
@@ -149,7 +149,7 @@ async fn a_second_signal_and_the_end_of_the_drain_stop_commands() {
             }
             assert_eq!(running.end().await.code(), Some(code));
             gone(command).await;
-            desk.holds(QUEUE, 1).await;
+            fixture.holds(QUEUE, 1).await;
         }
     })
     .await;
@@ -158,14 +158,14 @@ async fn a_second_signal_and_the_end_of_the_drain_stop_commands() {
 #[tokio::test]
 async fn a_timeout_ends_all_that_the_command_started() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
-        desk.amqp.publish(QUEUE, "").await;
+        let fixture = Fixture::with_queue(&broker).await;
+        fixture.amqp.publish(QUEUE, "").await;
         let script = "trap '' TERM; sh -c 'trap \"\" TERM; echo $$; while :; do sleep 0.05; done' & wait; wait";
-        let mut running = desk.start(&["--count=1", "--timeout=300ms", "--grace=100ms", "--retry=fixed(1h)"], script);
+        let mut running = fixture.start(&["--count=1", "--timeout=300ms", "--grace=100ms", "--retry=fixed(1h)"], script);
         let grandchild = process(&running.line().await);
         gone(grandchild).await;
         assert_eq!(running.end().await.code(), Some(0));
-        desk.holds("orders.retry.3600000", 1).await;
+        fixture.holds("orders.retry.3600000", 1).await;
     })
     .await;
 }
@@ -186,9 +186,9 @@ async fn the_whole_group_has_its_grace() {
             ][..],
             &["--drain=0s", "--grace=10m"],
         ] {
-            let desk = Desk::with_queue(&broker).await;
-            desk.amqp.publish(QUEUE, "").await;
-            let mut running = desk.start(options, &script);
+            let fixture = Fixture::with_queue(&broker).await;
+            fixture.amqp.publish(QUEUE, "").await;
+            let mut running = fixture.start(options, &script);
             while running.line().await != "ready" {}
             if options[0].starts_with("--drain") {
                 running.signal(Signal::TERM);
@@ -204,15 +204,15 @@ async fn the_whole_group_has_its_grace() {
 #[tokio::test]
 async fn a_second_signal_cuts_the_grace_of_a_timeout_short() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
-        desk.amqp.publish(QUEUE, "").await;
+        let fixture = Fixture::with_queue(&broker).await;
+        fixture.amqp.publish(QUEUE, "").await;
         let deaf = "trap 'echo asked' TERM; while :; do sleep 0.05; done";
         let options = [
             "--timeout=1s",
             "--grace=10m",
             "--retry=fixed(10ms, retries=1000)",
         ];
-        let mut running = desk.start(&options, deaf);
+        let mut running = fixture.start(&options, deaf);
         assert_eq!(running.line().await, "asked");
         running.drain(Signal::TERM).await;
         running.signal(Signal::TERM);
@@ -224,16 +224,16 @@ async fn a_second_signal_cuts_the_grace_of_a_timeout_short() {
 #[tokio::test]
 async fn an_ignored_hangup_stays_ignored() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
-        let mut running = desk.start_without_hangups("echo handled");
+        let fixture = Fixture::with_queue(&broker).await;
+        let mut running = fixture.start_without_hangups("echo handled");
         for _ in 0..2 {
-            desk.amqp.publish(QUEUE, "").await;
+            fixture.amqp.publish(QUEUE, "").await;
             assert_eq!(running.line().await, "handled");
             running.signal(Signal::HUP);
         }
         running.signal(Signal::TERM);
         assert_eq!(running.end().await.code(), Some(0));
-        desk.holds(QUEUE, 0).await;
+        fixture.holds(QUEUE, 0).await;
     })
     .await;
 }
@@ -246,16 +246,16 @@ async fn counted_attempts_may_take_as_long_as_they_like() {
         let script = "trap 'echo asked; exit 0' TERM; echo ready; n=0; \
             while [ $n -lt 40 ]; do sleep 0.05; n=$((n+1)); done; echo finished";
         for (signal, end, left) in [(None, "finished", 0), (Some(Signal::INT), "asked", 1)] {
-            let desk = Desk::with_queue(&broker).await;
-            desk.amqp.publish(QUEUE, "").await;
-            let mut running = desk.start(&options, script);
+            let fixture = Fixture::with_queue(&broker).await;
+            fixture.amqp.publish(QUEUE, "").await;
+            let mut running = fixture.start(&options, script);
             assert_eq!(running.line().await, "ready");
             if let Some(signal) = signal {
                 running.signal(signal);
             }
             assert_eq!(running.line().await, end);
             assert_eq!(running.end().await.code(), Some(0));
-            desk.holds(QUEUE, left).await;
+            fixture.holds(QUEUE, left).await;
         }
     })
     .await;
@@ -264,17 +264,17 @@ async fn counted_attempts_may_take_as_long_as_they_like() {
 #[tokio::test]
 async fn a_status_that_tells_of_the_same_signal_is_no_failure_either() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
-        desk.amqp.publish(QUEUE, "").await;
+        let fixture = Fixture::with_queue(&broker).await;
+        fixture.amqp.publish(QUEUE, "").await;
         // As Java, Node and shells end when a service manager signals the whole group.
         let script = "trap 'exit 143' TERM; echo $$; while :; do sleep 0.05; done";
-        let mut running = desk.start(&["--retry=fixed(1h)"], script);
+        let mut running = fixture.start(&["--retry=fixed(1h)"], script);
         let command = process(&running.line().await);
         running.drain(Signal::TERM).await;
         kill_process(command, Signal::TERM).unwrap();
         assert_eq!(running.end().await.code(), Some(0));
-        desk.holds(QUEUE, 1).await;
-        assert_eq!(desk.amqp.depth("orders.retry.3600000").await, Some(0));
+        fixture.holds(QUEUE, 1).await;
+        assert_eq!(fixture.amqp.depth("orders.retry.3600000").await, Some(0));
     })
     .await;
 }
@@ -282,16 +282,16 @@ async fn a_status_that_tells_of_the_same_signal_is_no_failure_either() {
 #[tokio::test]
 async fn the_command_may_hear_of_the_end_before_we_do() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
-        desk.amqp.publish(QUEUE, "").await;
-        let mut running = desk.start(&["--retry=fixed(1h)"], "echo $$; exec sleep 600");
+        let fixture = Fixture::with_queue(&broker).await;
+        fixture.amqp.publish(QUEUE, "").await;
+        let mut running = fixture.start(&["--retry=fixed(1h)"], "echo $$; exec sleep 600");
         let command = process(&running.line().await);
         // A service manager signals one process after the other, in no order.
         kill_process(command, Signal::TERM).unwrap();
         running.signal(Signal::TERM);
         assert_eq!(running.end().await.code(), Some(0));
-        desk.holds(QUEUE, 1).await;
-        assert_eq!(desk.amqp.depth("orders.retry.3600000").await, Some(0));
+        fixture.holds(QUEUE, 1).await;
+        assert_eq!(fixture.amqp.depth("orders.retry.3600000").await, Some(0));
     })
     .await;
 }
@@ -299,17 +299,17 @@ async fn the_command_may_hear_of_the_end_before_we_do() {
 #[tokio::test]
 async fn commands_do_not_outlive_a_consumer_that_was_killed() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
-        desk.amqp.publish(QUEUE, "").await;
+        let fixture = Fixture::with_queue(&broker).await;
+        fixture.amqp.publish(QUEUE, "").await;
         // Once the body is through, the process that ends commands knows of this one.
-        let mut running = desk.start(
+        let mut running = fixture.start(
             &["--grace=200ms"],
             "trap '' TERM; cat >/dev/null; echo $$; while :; do sleep 0.05; done",
         );
         let command = process(&running.line().await);
         running.signal(Signal::KILL);
         gone(command).await;
-        desk.holds(QUEUE, 1).await;
+        fixture.holds(QUEUE, 1).await;
         assert!(!running.end().await.success());
     })
     .await;
@@ -318,8 +318,8 @@ async fn commands_do_not_outlive_a_consumer_that_was_killed() {
 #[tokio::test]
 async fn a_program_that_is_gone_costs_no_attempt() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
-        let name = format!("retryrmq-{}-{}", std::process::id(), desk.vhost.name());
+        let fixture = Fixture::with_queue(&broker).await;
+        let name = format!("retryrmq-{}-{}", std::process::id(), fixture.vhost.name());
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir(&folder).unwrap();
         let path = folder.join("handler");
@@ -327,7 +327,7 @@ async fn a_program_that_is_gone_costs_no_attempt() {
         std::fs::write(path, "#!/nonexistent/interpreter\n").unwrap();
         let folder_name = folder.to_str().unwrap();
         for name in ["/nonexistent/handler", "no-such-program", folder_name, path] {
-            let done = desk
+            let done = fixture
                 .run(&["--json", "consume", QUEUE, "--dlx", "--", name])
                 .await
                 .exits(2);
@@ -342,11 +342,11 @@ async fn a_program_that_is_gone_costs_no_attempt() {
             .unwrap();
         let count = 3;
         for n in 0..count {
-            desk.amqp.publish(QUEUE, n.to_string()).await;
+            fixture.amqp.publish(QUEUE, n.to_string()).await;
         }
         // A supervisor starts it again and again, more often than a message may crash its consumer.
         for _ in 0..5 {
-            let done = desk
+            let done = fixture
                 .run(&[
                     "--json",
                     "consume",
@@ -359,12 +359,12 @@ async fn a_program_that_is_gone_costs_no_attempt() {
                 .await
                 .exits(1);
             assert!(done.err.contains("cannot run"), "{done:#?}");
-            desk.holds(QUEUE, count).await;
+            fixture.holds(QUEUE, count).await;
         }
-        assert_eq!(desk.amqp.depth(PARKED).await, Some(0));
+        assert_eq!(fixture.amqp.depth(PARKED).await, Some(0));
         // Once the interpreter is there, all of them are as they were.
         std::fs::write(path, "#!/bin/sh\n").unwrap();
-        let done = desk
+        let done = fixture
             .run(&[
                 "--json",
                 "consume",
@@ -396,20 +396,20 @@ async fn door() -> (tokio::net::TcpListener, u16) {
 #[tokio::test]
 async fn a_broker_that_is_not_there_yet_is_waited_for_where_that_is_asked() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
-        desk.amqp.publish(QUEUE, "x").await;
+        let fixture = Fixture::with_queue(&broker).await;
+        fixture.amqp.publish(QUEUE, "x").await;
         let (listener, port) = door().await;
         drop(listener);
-        let (_, at) = desk.vhost.url().rsplit_once('@').unwrap();
+        let (_, at) = fixture.vhost.url().rsplit_once('@').unwrap();
         let (authority, _) = at.split_once('/').unwrap();
         let there = format!("127.0.0.1:{port}");
-        let url = desk.vhost.url().replacen(authority, &there, 1);
+        let url = fixture.vhost.url().replacen(authority, &there, 1);
         let consume = ["--url", &url, "consume", QUEUE, "--count=1"];
         let at_once = [&consume[..], &["--", "true"]].concat();
         let waits = [&consume[..], &["--wait", "--", "true"]].concat();
-        desk.run(&at_once).await.exits(4);
-        let waiting = desk.start_with(&waits);
-        let asked = desk.start_with(&waits);
+        fixture.run(&at_once).await.exits(4);
+        let waiting = fixture.start_with(&waits);
+        let asked = fixture.start_with(&waits);
         tokio::time::sleep(Duration::from_secs(2)).await;
         asked.signal(Signal::TERM);
         assert_eq!(asked.end().await.code(), Some(0), "nothing was begun");
@@ -424,7 +424,7 @@ async fn a_broker_that_is_not_there_yet_is_waited_for_where_that_is_asked() {
             }
         });
         assert_eq!(waiting.end().await.code(), Some(0));
-        desk.holds(QUEUE, 0).await;
+        fixture.holds(QUEUE, 0).await;
         door.abort();
     })
     .await;
@@ -440,7 +440,7 @@ async fn asked_to_end_while_nobody_answers_it_ends() {
         }
     });
     let url = format!("amqp://127.0.0.1:{port}?connection_timeout=60000");
-    let mut command = crate::stage::retryrmq();
+    let mut command = crate::fixture::retryrmq();
     command.args(["--url", &url, "consume", QUEUE, "--", "true"]);
     let child = command.spawn().unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -471,24 +471,24 @@ async fn the_last_of_a_count_has_no_longer_when_the_login_is_refused() {
 /// With these options, and a message for this command.
 async fn ends_when_refused(options: &'static [&'static str], command: &'static [&'static str]) {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         let management = broker.management();
-        let user = format!("{}-maria", desk.vhost.name());
+        let user = format!("{}-maria", fixture.vhost.name());
         management.create_user(&user, "old", "").await.unwrap();
         management
-            .set_permissions(desk.vhost.name(), &user, Permissions::ALL)
+            .set_permissions(fixture.vhost.name(), &user, Permissions::ALL)
             .await
             .unwrap();
-        let url = desk.vhost.url_as(&user, "old");
-        desk.amqp.publish(QUEUE, "x").await;
+        let url = fixture.vhost.url_as(&user, "old");
+        fixture.amqp.publish(QUEUE, "x").await;
         let consume = ["--url", &url, "consume", QUEUE, "--dlx"];
         let ends = ["--end-when-refused", "--drain", "1s", "--"];
-        let running = desk.start_with(&[&consume[..], options, &ends, command].concat());
-        eventually(PATIENCE, "it has the message", || async {
-            (desk.amqp.depth(QUEUE).await == Some(0)).then_some(())
+        let running = fixture.start_with(&[&consume[..], options, &ends, command].concat());
+        eventually(DEADLINE, "it has the message", || async {
+            (fixture.amqp.depth(QUEUE).await == Some(0)).then_some(())
         })
         .await;
-        refuse(&broker, &desk, &user).await;
+        refuse(&broker, &fixture, &user).await;
         assert_eq!(running.end().await.code(), Some(4));
         management.delete_user(&user).await.unwrap();
     })
@@ -501,14 +501,14 @@ async fn the_first_signal_kills_nothing_when_the_login_was_refused() {
     on_brokers(|broker| async move {
         let folder = tempfile::tempdir().unwrap();
         let (began, ended) = (folder.path().join("began"), folder.path().join("ended"));
-        let desk = Desk::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         let management = broker.management();
-        let user = format!("{}-maria", desk.vhost.name());
+        let user = format!("{}-maria", fixture.vhost.name());
         management.create_user(&user, "old", "").await.unwrap();
-        let allowed = management.set_permissions(desk.vhost.name(), &user, Permissions::ALL);
+        let allowed = management.set_permissions(fixture.vhost.name(), &user, Permissions::ALL);
         allowed.await.unwrap();
-        let url = desk.vhost.url_as(&user, "old");
-        desk.amqp.publish(QUEUE, "x").await;
+        let url = fixture.vhost.url_as(&user, "old");
+        fixture.amqp.publish(QUEUE, "x").await;
         let script = format!(
             "touch {}; sleep 25; touch {}",
             began.display(),
@@ -524,9 +524,9 @@ async fn the_first_signal_kills_nothing_when_the_login_was_refused() {
             "--end-when-refused",
         ];
         let command = ["--drain", "60s", "--", "sh", "-c", &script];
-        let mut running = desk.start_with(&[&consume[..], &command].concat());
-        eventually(PATIENCE, "it runs", || async { began.exists() }).await;
-        refuse(&broker, &desk, &user).await;
+        let mut running = fixture.start_with(&[&consume[..], &command].concat());
+        eventually(DEADLINE, "it runs", || async { began.exists() }).await;
+        refuse(&broker, &fixture, &user).await;
         while !running.line().await.contains("draining") {}
         running.signal(Signal::TERM);
         assert_eq!(running.end().await.code(), Some(4));
@@ -537,12 +537,12 @@ async fn the_first_signal_kills_nothing_when_the_login_was_refused() {
 }
 
 /// Closes the connections of a command, and changes the password.
-async fn refuse(broker: &Broker, desk: &Desk, user: &str) {
+async fn refuse(broker: &Broker, fixture: &Fixture, user: &str) {
     let management = broker.management();
     management.create_user(user, "new", "").await.unwrap();
     // Known to the management API a moment after they are open.
-    let all = eventually(PATIENCE, "its connections are known", || async {
-        let mut all = management.connections(desk.vhost.name()).await.unwrap();
+    let all = eventually(DEADLINE, "its connections are known", || async {
+        let mut all = management.connections(fixture.vhost.name()).await.unwrap();
         all.retain(|one| {
             let name = one.client_name.as_deref().unwrap_or_default();
             name.contains("(consume)") || name.contains("(publish)")

@@ -32,7 +32,7 @@ use tokio_rustls::{
     server::TlsStream,
 };
 
-use crate::stage::PATIENCE;
+use crate::fixture::DEADLINE;
 
 /// A request that came.
 #[derive(Clone, Debug)]
@@ -128,7 +128,7 @@ impl Endpoint {
     }
 
     pub(crate) async fn has_seen(&self, count: usize) {
-        eventually(PATIENCE, &format!("{count} requests"), || async {
+        eventually(DEADLINE, &format!("{count} requests"), || async {
             let seen = self.seen().len();
             (seen >= count).then_some(()).ok_or(seen)
         })
@@ -247,7 +247,7 @@ impl axum::serve::Listener for Tls {
 
 /// How a server misbehaves.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Rude {
+pub(crate) enum Misbehaviour {
     /// Answers with the body, byte by byte as it is, and closes.
     Echo,
     /// Answers before it has read anything, and closes.
@@ -261,7 +261,7 @@ pub(crate) enum Rude {
 }
 
 /// Serves like that from now on; the URL.
-pub(crate) async fn rude(how: Rude) -> String {
+pub(crate) async fn rude(how: Misbehaviour) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     tokio::spawn(async move {
@@ -272,8 +272,8 @@ pub(crate) async fn rude(how: Rude) -> String {
     url
 }
 
-async fn misbehave(how: Rude, mut stream: TcpStream) -> std::io::Result<()> {
-    if let Rude::Hasty = how {
+async fn misbehave(how: Misbehaviour, mut stream: TcpStream) -> std::io::Result<()> {
+    if let Misbehaviour::Hasty = how {
         stream
             .write_all(b"HTTP/1.1 413 Content Too Large\r\nconnection: close\r\ncontent-length: 4\r\n\r\nmuch")
             .await?;
@@ -285,21 +285,21 @@ async fn misbehave(how: Rude, mut stream: TcpStream) -> std::io::Result<()> {
     }
     let body = body_of(&mut stream).await?;
     match how {
-        Rude::Hasty => {}
-        Rude::Echo => stream.write_all(&body).await?,
-        Rude::Endless(status) => {
+        Misbehaviour::Hasty => {}
+        Misbehaviour::Echo => stream.write_all(&body).await?,
+        Misbehaviour::Endless(status) => {
             let head = format!("HTTP/1.1 {status} X\r\ncontent-length: 5000000000\r\n\r\n");
             stream.write_all(head.as_bytes()).await?;
             loop {
                 stream.write_all(&[b'x'; 64 * 1024]).await?;
             }
         }
-        Rude::Stuck(status) => {
+        Misbehaviour::Stuck(status) => {
             let head = format!("HTTP/1.1 {status} X\r\ncontent-length: 10\r\n\r\nabc");
             stream.write_all(head.as_bytes()).await?;
             while stream.read(&mut [0]).await? > 0 {}
         }
-        Rude::Slow => {
+        Misbehaviour::Slow => {
             for byte in b"HTTP/1.1 200 OK\r\nx: "
                 .iter()
                 .chain(std::iter::repeat(&b'y'))

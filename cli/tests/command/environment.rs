@@ -4,12 +4,12 @@ use retryrmq::types::{AMQPValue, DecimalValue, FieldArray, FieldTable};
 use retryrmq_harness::{lapin::BasicProperties, on_brokers};
 use serde_json::{Value, json};
 
-use crate::stage::{Desk, Done, QUEUE};
+use crate::fixture::{CommandOutput, Fixture, QUEUE};
 
 /// The variables as `env -0` prints them, in the line of the command.
 const SHOW: &str = "env -0 | grep -z ^RETRYRMQ_ | tr '\\0' '\\n' >&2";
 
-fn variable(done: &Done, name: &str) -> Option<String> {
+fn variable(done: &CommandOutput, name: &str) -> Option<String> {
     let start = format!("RETRYRMQ_{name}=");
     done.err
         .lines()
@@ -24,19 +24,19 @@ fn table<'a>(entries: impl IntoIterator<Item = (&'a str, AMQPValue)>) -> FieldTa
     table
 }
 
-async fn publish(desk: &Desk, headers: FieldTable) {
+async fn publish(fixture: &Fixture, headers: FieldTable) {
     let properties = BasicProperties::default()
         .with_message_id("id-1".into())
         .with_headers(headers);
-    desk.amqp.publish_with(QUEUE, "", properties).await;
+    fixture.amqp.publish_with(QUEUE, "", properties).await;
 }
 
 #[tokio::test]
 async fn headers_of_every_type_are_json() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         let nested = table([("k", AMQPValue::Void), ("l", AMQPValue::LongString("x".into()))]);
-        publish(&desk, table([
+        publish(&fixture, table([
             ("bool", AMQPValue::Boolean(true)),
             ("i8", AMQPValue::ShortShortInt(-5)),
             ("u8", AMQPValue::ShortShortUInt(250)),
@@ -57,7 +57,7 @@ async fn headers_of_every_type_are_json() {
             ("table", AMQPValue::FieldTable(nested.clone())),
             ("array", AMQPValue::FieldArray(FieldArray::from(vec![AMQPValue::FieldTable(nested), AMQPValue::Boolean(false)]))),
         ])).await;
-        let done = desk.consume(1, &[], SHOW).await.exits(0);
+        let done = fixture.consume(1, &[], SHOW).await.exits(0);
         let headers: Value = serde_json::from_str(&variable(&done, "HEADERS").unwrap()).unwrap();
         let mut expected = json!({
             "bool": true, "i8": -5, "u8": 250, "i16": -300, "u16": 60_000, "i32": -70_000, "u32": 4_000_000_000u32,
@@ -89,15 +89,15 @@ async fn headers_of_every_type_are_json() {
 #[tokio::test]
 async fn a_nul_does_not_keep_a_command_from_starting() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         let properties = BasicProperties::default()
             .with_message_id("a\0b".into())
             .with_headers(table([
                 ("x-retry-count", AMQPValue::LongLongInt(1)),
                 ("x-retry-error", AMQPValue::LongString("no\0way".into())),
             ]));
-        desk.amqp.publish_with(QUEUE, "", properties).await;
-        let done = desk.consume(1, &[], SHOW).await.exits(0);
+        fixture.amqp.publish_with(QUEUE, "", properties).await;
+        let done = fixture.consume(1, &[], SHOW).await.exits(0);
         assert_eq!(done.events("handled").len(), 1, "{done:#?}");
         assert_eq!(variable(&done, "MESSAGE_ID").unwrap(), "a\u{fffd}b");
         assert_eq!(variable(&done, "LAST_ERROR").unwrap(), "no\u{fffd}way");
@@ -109,9 +109,9 @@ async fn a_nul_does_not_keep_a_command_from_starting() {
 #[tokio::test]
 async fn headers_too_large_for_an_environment_are_cut_and_said_so() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         publish(
-            &desk,
+            &fixture,
             table([
                 ("large", AMQPValue::LongString("x".repeat(90_000).into())),
                 // In JSON six bytes each.
@@ -120,7 +120,7 @@ async fn headers_too_large_for_an_environment_are_cut_and_said_so() {
             ]),
         )
         .await;
-        let done = desk.consume(1, &[], SHOW).await.exits(0);
+        let done = fixture.consume(1, &[], SHOW).await.exits(0);
         assert_eq!(done.events("handled").len(), 1, "{}", done.out);
         let headers: Value = serde_json::from_str(&variable(&done, "HEADERS").unwrap()).unwrap();
         assert_eq!(
@@ -136,9 +136,9 @@ async fn headers_too_large_for_an_environment_are_cut_and_said_so() {
 #[tokio::test]
 async fn nothing_is_inherited_that_belongs_to_another_message() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
-        desk.amqp.publish(QUEUE, "").await;
-        let mut command = desk.command(&[
+        let fixture = Fixture::with_queue(&broker).await;
+        fixture.amqp.publish(QUEUE, "").await;
+        let mut command = fixture.command(&[
             "--json",
             "consume",
             QUEUE,
@@ -153,7 +153,7 @@ async fn nothing_is_inherited_that_belongs_to_another_message() {
             .env("RETRYRMQ_MESSAGE_ID", "outer")
             .env("RETRYRMQ_LAST_ERROR", "outer")
             .env("RETRYRMQ_HEADERS_CUT", "9");
-        let done = crate::stage::finish(command, None).await.exits(0);
+        let done = crate::fixture::finish(command, None).await.exits(0);
         for name in ["MESSAGE_ID", "LAST_ERROR", "HEADERS_CUT"] {
             assert_eq!(variable(&done, name), None, "{name}");
         }

@@ -8,7 +8,7 @@ use retryrmq_harness::{
 };
 use serde_json::{Value, json};
 
-use crate::{fixture::Fixture, replaying::edit, stage::Desk};
+use crate::{dead_letter_fixture::DeadLetterFixture, fixture::Fixture, replaying::edit};
 
 /// The names of a message's headers that are not ours.
 fn names(headers: &FieldTable) -> Vec<&str> {
@@ -22,9 +22,9 @@ fn names(headers: &FieldTable) -> Vec<&str> {
 #[tokio::test]
 async fn every_library_is_told_and_replayed_to_its_own_queue() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let fixture = Fixture::of(&broker).await;
         let dead = "everybody_error";
-        desk.amqp.declare(dead, QueueType::Quorum).await;
+        fixture.amqp.declare(dead, QueueType::Quorum).await;
         let came_from = [
             ("masstransit", "submit-order"),
             ("nservicebus", "Sales"),
@@ -32,11 +32,11 @@ async fn every_library_is_told_and_replayed_to_its_own_queue() {
             ("easynetq-newtonsoft", "Shop.OrderPlaced, Shop_billing"),
         ];
         for (name, queue) in came_from {
-            desk.amqp.declare(queue, QueueType::Classic).await;
-            Fixture::named(name).arrives(&desk, dead).await;
+            fixture.amqp.declare(queue, QueueType::Classic).await;
+            DeadLetterFixture::named(name).arrives(&fixture, dead).await;
         }
-        desk.holds(dead, 4).await;
-        let mut lines = desk
+        fixture.holds(dead, 4).await;
+        let mut lines = fixture
             .run(&["--json", "parked", "ls", dead, "--dlq"])
             .await
             .exits(0)
@@ -71,7 +71,7 @@ async fn every_library_is_told_and_replayed_to_its_own_queue() {
                 "{line}"
             );
         }
-        let shown = desk
+        let shown = fixture
             .run(&["parked", "show", dead, "--dlq", "--all"])
             .await
             .exits(0)
@@ -91,20 +91,23 @@ async fn every_library_is_told_and_replayed_to_its_own_queue() {
         }
         assert!(!shown.contains("MT-Fault-Message"), "told above: {shown}");
 
-        let done = desk
+        let done = fixture
             .run(&["--json", "parked", "replay", dead, "--dlq", "--all"])
             .await
             .exits(0);
         assert_eq!(done.lines().len(), 4, "{done:?}");
-        desk.holds(dead, 0).await;
-        let took = async |queue: &str| desk.amqp.take(queue).await.expect("it is there");
+        fixture.holds(dead, 0).await;
+        let took = async |queue: &str| fixture.amqp.take(queue).await.expect("it is there");
         let message = took("submit-order").await;
         let headers = message.headers();
         assert_eq!(
             names(&headers),
             ["Content-Type", "MT-Fault-Address", "publishId", "tenant"]
         );
-        assert_eq!(message.text(), Fixture::named("masstransit").body());
+        assert_eq!(
+            message.text(),
+            DeadLetterFixture::named("masstransit").body()
+        );
         assert_eq!(message.header_int("x-retry-replays"), Some(1));
 
         let headers = took("Sales").await.headers();
@@ -145,7 +148,7 @@ async fn every_library_is_told_and_replayed_to_its_own_queue() {
 #[tokio::test]
 async fn what_celery_rejects_goes_back_to_its_worker() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let fixture = Fixture::of(&broker).await;
         let (work, dead) = ("celery.orders", "celery.dead");
         let mut route = FieldTable::default();
         for (name, value) in [("exchange", ""), ("routing-key", dead)] {
@@ -154,11 +157,12 @@ async fn what_celery_rejects_goes_back_to_its_worker() {
                 AMQPValue::LongString(value.into()),
             );
         }
-        desk.amqp
+        fixture
+            .amqp
             .declare_with(work, QueueType::Classic, route)
             .await;
-        desk.amqp.declare(dead, QueueType::Classic).await;
-        let channel = desk.amqp.channel();
+        fixture.amqp.declare(dead, QueueType::Classic).await;
+        let channel = fixture.amqp.channel();
         let exchange = channel.exchange_declare(
             "celery.shop".into(),
             ExchangeKind::Topic,
@@ -174,8 +178,9 @@ async fn what_celery_rejects_goes_back_to_its_worker() {
             FieldTable::default(),
         );
         bound.await.unwrap();
-        let task = Fixture::named("celery-rejected");
-        desk.amqp
+        let task = DeadLetterFixture::named("celery-rejected");
+        fixture
+            .amqp
             .publish_to(
                 "celery.shop",
                 "order.charge",
@@ -183,7 +188,7 @@ async fn what_celery_rejects_goes_back_to_its_worker() {
                 task.properties(),
             )
             .await;
-        desk.holds(work, 1).await;
+        fixture.holds(work, 1).await;
         let got = channel
             .basic_get(work.into(), options::BasicGetOptions::default())
             .await
@@ -193,8 +198,8 @@ async fn what_celery_rejects_goes_back_to_its_worker() {
             .reject(BasicRejectOptions { requeue: false })
             .await
             .unwrap();
-        desk.holds(dead, 1).await;
-        let line = desk
+        fixture.holds(dead, 1).await;
+        let line = fixture
             .run(&["--json", "parked", "show", dead, "--dlq", "#1"])
             .await
             .exits(0)
@@ -213,11 +218,12 @@ async fn what_celery_rejects_goes_back_to_its_worker() {
                 .unwrap()
                 .contains("shop.charge was rejected")
         );
-        desk.run(&["parked", "replay", dead, "--dlq", "#1"])
+        fixture
+            .run(&["parked", "replay", dead, "--dlq", "#1"])
             .await
             .exits(0);
-        desk.holds(dead, 0).await;
-        let message = desk.amqp.take(work).await.unwrap();
+        fixture.holds(dead, 0).await;
+        let message = fixture.amqp.take(work).await.unwrap();
         assert_eq!(message.text(), task.body());
         assert_eq!(message.header_text("task").as_deref(), Some("shop.charge"));
         assert!(message.header("x-death").is_none());
@@ -229,7 +235,7 @@ async fn what_celery_rejects_goes_back_to_its_worker() {
 #[tokio::test]
 async fn a_counter_within_the_body_begins_again() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let fixture = Fixture::of(&broker).await;
         for (name, work, dead, old, new) in [
             (
                 "dramatiq-charge",
@@ -253,14 +259,15 @@ async fn a_counter_within_the_body_begins_again() {
                     AMQPValue::LongString(value.into()),
                 );
             }
-            desk.amqp
+            fixture
+                .amqp
                 .declare_with(work, QueueType::Classic, route)
                 .await;
-            desk.amqp.declare(dead, QueueType::Classic).await;
-            let task = Fixture::named(name);
-            task.arrives(&desk, work).await;
-            desk.holds(work, 1).await;
-            let got = desk
+            fixture.amqp.declare(dead, QueueType::Classic).await;
+            let task = DeadLetterFixture::named(name);
+            task.arrives(&fixture, work).await;
+            fixture.holds(work, 1).await;
+            let got = fixture
                 .amqp
                 .channel()
                 .basic_get(work.into(), options::BasicGetOptions::default())
@@ -271,8 +278,8 @@ async fn a_counter_within_the_body_begins_again() {
                 .reject(BasicRejectOptions { requeue: false })
                 .await
                 .unwrap();
-            desk.holds(dead, 1).await;
-            let line = desk
+            fixture.holds(dead, 1).await;
+            let line = fixture
                 .run(&["--json", "parked", "show", dead, "--dlq", "#1"])
                 .await
                 .exits(0)
@@ -283,11 +290,12 @@ async fn a_counter_within_the_body_begins_again() {
                 "{line}"
             );
             assert_eq!(line["body"], json!(task.body()), "shown as it stands");
-            desk.run(&["parked", "replay", dead, "--dlq", "#1"])
+            fixture
+                .run(&["parked", "replay", dead, "--dlq", "#1"])
                 .await
                 .exits(0);
-            desk.holds(dead, 0).await;
-            let message = desk.amqp.take(work).await.unwrap();
+            fixture.holds(dead, 0).await;
+            let message = fixture.amqp.take(work).await.unwrap();
             assert_eq!(message.text(), task.body().replace(old, new));
             assert!(message.header("x-death").is_none());
         }
@@ -298,17 +306,20 @@ async fn a_counter_within_the_body_begins_again() {
 #[tokio::test]
 async fn what_goes_nowhere_stays_and_says_what_to_do() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let fixture = Fixture::of(&broker).await;
         let dead = "failed";
-        desk.amqp.declare(dead, QueueType::Quorum).await;
-        desk.amqp.declare("async.orders", QueueType::Quorum).await;
+        fixture.amqp.declare(dead, QueueType::Quorum).await;
+        fixture
+            .amqp
+            .declare("async.orders", QueueType::Quorum)
+            .await;
         for name in ["spring-exchange", "symfony", "symfony-php", "masstransit"] {
-            Fixture::named(name).arrives(&desk, dead).await;
+            DeadLetterFixture::named(name).arrives(&fixture, dead).await;
         }
-        desk.amqp.publish(dead, "plain").await;
-        desk.holds(dead, 5).await;
+        fixture.amqp.publish(dead, "plain").await;
+        fixture.holds(dead, 5).await;
         let replay = ["parked", "replay", dead, "--dlq", "--all"];
-        let done = desk.run(&replay).await.exits(3);
+        let done = fixture.run(&replay).await.exits(3);
         for words in [
             "pass --to QUEUE",
             "the exchange `shop` and the routing key `order.placed`",
@@ -319,8 +330,8 @@ async fn what_goes_nowhere_stays_and_says_what_to_do() {
         ] {
             assert!(done.err.contains(words), "{words} in {done:?}");
         }
-        desk.holds(dead, 5).await;
-        let done = desk
+        fixture.holds(dead, 5).await;
+        let done = fixture
             .run(&[
                 "parked",
                 "replay",
@@ -336,8 +347,8 @@ async fn what_goes_nowhere_stays_and_says_what_to_do() {
             done.err.contains("4 messages replayed to async.orders"),
             "{done:?}"
         );
-        desk.holds(dead, 1).await;
-        let arrived = desk.amqp.drain("async.orders").await;
+        fixture.holds(dead, 1).await;
+        let arrived = fixture.amqp.drain("async.orders").await;
         assert_eq!(arrived.len(), 4);
         let of_symfony = |message: &&retryrmq_harness::Message| message.header("type").is_some();
         let symfony = arrived.iter().find(of_symfony).unwrap().headers();
@@ -348,18 +359,18 @@ async fn what_goes_nowhere_stays_and_says_what_to_do() {
         assert_eq!(stamps.len(), 1, "{stamps:?}");
         assert!(stamps[0].ends_with("BusNameStamp"), "{stamps:?}");
         // Into itself, and to nowhere.
-        let done = desk
+        let done = fixture
             .run(&["parked", "replay", dead, "--dlq", "--all", "--to", dead])
             .await;
         assert_ne!(done.status.code(), Some(0), "{done:?}");
-        let done = desk
+        let done = fixture
             .run(&["parked", "ls", "nowhere", "--dlq"])
             .await
             .exits(3);
         assert!(done.err.contains("there is no queue `nowhere`"), "{done:?}");
-        let done = desk.run(&["parked", "ls", dead]).await.exits(3);
+        let done = fixture.run(&["parked", "ls", dead]).await.exits(3);
         assert!(done.err.contains("--dlq"), "{done:?}");
-        desk.holds(dead, 1).await;
+        fixture.holds(dead, 1).await;
     })
     .await;
 }
@@ -367,23 +378,23 @@ async fn what_goes_nowhere_stays_and_says_what_to_do() {
 #[tokio::test]
 async fn an_original_is_edited_and_what_goes_nowhere_is_told_one_by_one() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let fixture = Fixture::of(&broker).await;
         let (dead, work) = ("everybody_error", "Shop.OrderPlaced, Shop_billing");
-        desk.amqp.declare(dead, QueueType::Quorum).await;
-        desk.amqp.declare(work, QueueType::Quorum).await;
+        fixture.amqp.declare(dead, QueueType::Quorum).await;
+        fixture.amqp.declare(work, QueueType::Quorum).await;
         for _ in 0..2 {
-            let envelope = Fixture::named("easynetq-newtonsoft");
-            envelope.arrives(&desk, dead).await;
+            let envelope = DeadLetterFixture::named("easynetq-newtonsoft");
+            envelope.arrives(&fixture, dead).await;
         }
-        desk.amqp.publish(dead, "plain").await;
-        desk.holds(dead, 3).await;
+        fixture.amqp.publish(dead, "plain").await;
+        fixture.holds(dead, 3).await;
         // What fails again comes back in a new envelope, in which no mark of ours is seen.
-        let done = desk
+        let done = fixture
             .run(&["parked", "replay", dead, "--dlq", "--all", "--canary", "1"])
             .await
             .exits(2);
         assert!(done.err.contains("--canary could not tell"), "{done:?}");
-        let seen = desk
+        let seen = fixture
             .run(&["--json", "parked", "ls", dead, "--dlq"])
             .await
             .exits(0)
@@ -397,10 +408,10 @@ async fn an_original_is_edited_and_what_goes_nowhere_is_told_one_by_one() {
                 "--json", "parked", "replay", dead, "--dlq", "--edit", handle,
             ]
         };
-        let done = edit(&desk, "sed -i s/Grüße/Hallo/", &replay(&*handles[0])).await;
+        let done = edit(&fixture, "sed -i s/Grüße/Hallo/", &replay(&*handles[0])).await;
         assert_eq!(done.exits(0).json()["edited"], true);
-        desk.holds(dead, 2).await;
-        let message = desk.amqp.take(work).await.expect("it is there");
+        fixture.holds(dead, 2).await;
+        let message = fixture.amqp.take(work).await.expect("it is there");
         assert_eq!(message.text(), "{\"Customer\":7,\"Name\":\"Hallo\"}");
         assert_eq!(names(&message.headers()), ["fragile", "tenant", "weight"]);
         assert_eq!(
@@ -411,7 +422,7 @@ async fn an_original_is_edited_and_what_goes_nowhere_is_told_one_by_one() {
         let outcomes = |lines: Vec<Value>| -> Vec<_> {
             lines.iter().map(|line| line["outcome"].clone()).collect()
         };
-        let done = desk
+        let done = fixture
             .run(&[&all[..], &["--all", "--dry-run"]].concat())
             .await
             .exits(3);
@@ -419,14 +430,14 @@ async fn an_original_is_edited_and_what_goes_nowhere_is_told_one_by_one() {
             outcomes(done.lines()),
             ["would be replayed", "would be refused"]
         );
-        desk.holds(dead, 2).await;
+        fixture.holds(dead, 2).await;
         // Named, one that cannot go ends it; those before it have gone.
         all.extend([&*handles[1], &*handles[2]]);
-        let done = desk.run(&all).await.exits(3);
+        let done = fixture.run(&all).await.exits(3);
         assert!(done.err.contains("1 message replayed"), "{done:?}");
         assert_eq!(outcomes(done.lines()), ["replayed", "refused"]);
-        desk.holds(dead, 1).await;
-        desk.holds(work, 1).await;
+        fixture.holds(dead, 1).await;
+        fixture.holds(work, 1).await;
     })
     .await;
 }
@@ -434,23 +445,27 @@ async fn an_original_is_edited_and_what_goes_nowhere_is_told_one_by_one() {
 #[tokio::test]
 async fn a_look_at_anothers_queue_costs_nothing() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let fixture = Fixture::of(&broker).await;
         let dead = "orders_error";
         let mut limit = FieldTable::default();
         limit.insert("x-delivery-limit".into(), AMQPValue::LongLongInt(2));
-        desk.amqp.declare_with(dead, QueueType::Quorum, limit).await;
-        let fixture = Fixture::named("masstransit");
+        fixture
+            .amqp
+            .declare_with(dead, QueueType::Quorum, limit)
+            .await;
+        let dead_letter_fixture = DeadLetterFixture::named("masstransit");
         for number in 0..3 {
-            let properties = fixture
+            let properties = dead_letter_fixture
                 .properties()
                 .with_message_id(format!("m-{number}").as_str().into());
-            desk.amqp
-                .publish_with(dead, fixture.body(), properties)
+            fixture
+                .amqp
+                .publish_with(dead, dead_letter_fixture.body(), properties)
                 .await;
         }
-        desk.holds(dead, 3).await;
+        fixture.holds(dead, 3).await;
         for _ in 0..4 {
-            let lines = desk
+            let lines = fixture
                 .run(&["--json", "parked", "ls", dead, "--dlq"])
                 .await
                 .exits(0)
@@ -461,14 +476,14 @@ async fn a_look_at_anothers_queue_costs_nothing() {
                 .collect();
             assert_eq!(ids, ["m-0", "m-1", "m-2"]);
         }
-        desk.holds(dead, 3).await;
-        let message = desk.amqp.take(dead).await.unwrap();
+        fixture.holds(dead, 3).await;
+        let message = fixture.amqp.take(dead).await.unwrap();
         assert_eq!(
             message.header_text("MT-Reason").as_deref(),
             Some("fault"),
             "as it was"
         );
-        assert_eq!(message.text(), fixture.body());
+        assert_eq!(message.text(), dead_letter_fixture.body());
     })
     .await;
 }
@@ -476,13 +491,14 @@ async fn a_look_at_anothers_queue_costs_nothing() {
 #[tokio::test]
 async fn everything_that_died_in_a_virtual_host() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let fixture = Fixture::of(&broker).await;
         let mut route = FieldTable::default();
         for (name, value) in [("exchange", ""), ("routing-key", "graveyard")] {
             let name = format!("x-dead-letter-{name}");
             route.insert(name.into(), AMQPValue::LongString(value.into()));
         }
-        desk.amqp
+        fixture
+            .amqp
             .declare_with("orders", QueueType::Quorum, route)
             .await;
         for queue in [
@@ -491,8 +507,8 @@ async fn everything_that_died_in_a_virtual_host() {
             "submit-order_error",
             "submit-order",
         ] {
-            desk.amqp.declare(queue, QueueType::Quorum).await;
-            desk.amqp.publish(queue, "x").await;
+            fixture.amqp.declare(queue, QueueType::Quorum).await;
+            fixture.amqp.publish(queue, "x").await;
         }
         let management = broker.management().url().to_owned();
         let management = management.as_str();
@@ -506,7 +522,7 @@ async fn everything_that_died_in_a_virtual_host() {
                 management,
             ];
             words.extend(more);
-            let lines = desk.run(&words).await.exits(0).lines();
+            let lines = fixture.run(&words).await.exits(0).lines();
             let mut names: Vec<_> = lines
                 .iter()
                 .map(|line| line["queue"].as_str().unwrap().to_owned())
@@ -524,7 +540,7 @@ async fn everything_that_died_in_a_virtual_host() {
             "--management",
             "http://guest:geheim@127.0.0.1:1",
         ];
-        let done = desk.run(&wrong).await.exits(4);
+        let done = fixture.run(&wrong).await.exits(4);
         assert!(
             done.err.contains("127.0.0.1:1")
                 && done.err.contains("--management")
@@ -538,17 +554,17 @@ async fn everything_that_died_in_a_virtual_host() {
 #[tokio::test]
 async fn what_anothers_dead_letters_say_is_chosen_by_and_decoded() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let fixture = Fixture::of(&broker).await;
         let (dead, ours) = ("everybody_error", "mail.parked");
         for queue in [dead, ours] {
-            desk.amqp.declare(queue, QueueType::Quorum).await;
+            fixture.amqp.declare(queue, QueueType::Quorum).await;
         }
         for name in ["masstransit", "spring-queue", "easynetq-newtonsoft"] {
-            Fixture::named(name).arrives(&desk, dead).await;
+            DeadLetterFixture::named(name).arrives(&fixture, dead).await;
         }
-        desk.amqp.publish(ours, "{\"Customer\": 7}").await;
-        desk.holds(dead, 3).await;
-        desk.holds(ours, 1).await;
+        fixture.amqp.publish(ours, "{\"Customer\": 7}").await;
+        fixture.holds(dead, 3).await;
+        fixture.holds(ours, 1).await;
         let ls = ["--json", "parked", "ls", dead, "--dlq"];
         for (filter, libraries) in [
             (
@@ -571,7 +587,11 @@ async fn what_anothers_dead_letters_say_is_chosen_by_and_decoded() {
             ),
             (&["--where=queue == 'submit-order'"], &["masstransit"]),
         ] {
-            let lines = desk.run(&[&ls[..], filter].concat()).await.exits(0).lines();
+            let lines = fixture
+                .run(&[&ls[..], filter].concat())
+                .await
+                .exits(0)
+                .lines();
             let mut found: Vec<_> = lines
                 .iter()
                 .map(|line| line["library"].as_str().unwrap())
@@ -582,7 +602,7 @@ async fn what_anothers_dead_letters_say_is_chosen_by_and_decoded() {
 
         let which = ["--where=body.Customer == 7"];
         let show = ["--json", "parked", "show", dead, "--dlq"];
-        let shown = desk
+        let shown = fixture
             .run(&[&show[..], &which].concat())
             .await
             .exits(0)
@@ -604,14 +624,17 @@ async fn what_anothers_dead_letters_say_is_chosen_by_and_decoded() {
                 &json!("acme")
             )
         );
-        assert_eq!(shown["body"], Fixture::named("easynetq-newtonsoft").body());
+        assert_eq!(
+            shown["body"],
+            DeadLetterFixture::named("easynetq-newtonsoft").body()
+        );
 
         let management = std::env::var("RETRYRMQ_TEST_BROKERS").unwrap();
         let version = broker.version().to_string();
         let line = management.lines().find(|line| line.contains(&version));
         let management = line.and_then(|line| line.split('|').nth(2)).unwrap();
         let everywhere = ["parked", "ls", "--all-queues", "--management", management];
-        let lines = desk
+        let lines = fixture
             .run(&[&["--json"], &everywhere[..], &which].concat())
             .await
             .exits(0)
@@ -622,32 +645,33 @@ async fn what_anothers_dead_letters_say_is_chosen_by_and_decoded() {
             .collect();
         queues.sort_unstable();
         assert_eq!(queues, [dead, ours]);
-        let done = desk
+        let done = fixture
             .run(&[&everywhere[..], &["--error=no such customer"]].concat())
             .await
             .exits(0);
         assert!(done.err.contains("3 dead letters like that"), "{done:?}");
         assert!(!done.out.contains(ours), "{done:?}");
-        let done = desk
+        let done = fixture
             .run(&[&everywhere[..], &["--where=body.Customer == 9"]].concat())
             .await
             .exits(3);
         assert!(done.err.contains("no dead letter like that"), "{done:?}");
         assert!(done.err.contains(&format!("of {dead}: ")), "{done:?}");
 
-        desk.amqp
+        fixture
+            .amqp
             .declare("Shop.OrderPlaced, Shop_billing", QueueType::Classic)
             .await;
         let replay = ["parked", "replay", dead, "--dlq"];
-        let done = desk.run(&[&replay[..], &which].concat()).await.exits(0);
+        let done = fixture.run(&[&replay[..], &which].concat()).await.exits(0);
         assert!(done.err.contains("1 message replayed"), "{done:?}");
         let drop = ["parked", "drop", dead, "--dlq", "--yes", "--header=tenant"];
-        let done = desk
+        let done = fixture
             .run(&[&drop[..], &["--error-type=InvalidOperationException"]].concat())
             .await
             .exits(0);
         assert!(done.err.contains("1 message dropped"), "{done:?}");
-        desk.holds(dead, 1).await;
+        fixture.holds(dead, 1).await;
     })
     .await;
 }

@@ -8,29 +8,30 @@ use retryrmq_harness::{
 };
 use serde_json::json;
 
-use crate::{fixture::Fixture, stage::Desk};
+use crate::{dead_letter_fixture::DeadLetterFixture, fixture::Fixture};
 
 #[tokio::test]
 async fn a_header_that_names_a_parking_queue_is_not_obeyed() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let fixture = Fixture::of(&broker).await;
         let (dead, parked) = ("orders_error", "orders.parked");
         for queue in [dead, parked, "orders"] {
-            desk.amqp.declare(queue, QueueType::Classic).await;
+            fixture.amqp.declare(queue, QueueType::Classic).await;
         }
-        let mut forged = Fixture::named("masstransit");
+        let mut forged = DeadLetterFixture::named("masstransit");
         forged.0["headers"]["MT-Fault-InputAddress"] = json!("rabbitmq://localhost/orders.parked");
-        forged.arrives(&desk, dead).await;
-        desk.holds(dead, 1).await;
+        forged.arrives(&fixture, dead).await;
+        fixture.holds(dead, 1).await;
         let replay = ["parked", "replay", dead, "--dlq", "--all"];
-        let done = desk.run(&replay).await.exits(3);
+        let done = fixture.run(&replay).await.exits(3);
         assert!(done.err.contains("pass --to QUEUE"), "{done:?}");
-        assert_eq!(desk.amqp.depth(parked).await, Some(0));
-        desk.run(&["parked", "replay", dead, "--dlq", "--all", "--to=orders"])
+        assert_eq!(fixture.amqp.depth(parked).await, Some(0));
+        fixture
+            .run(&["parked", "replay", dead, "--dlq", "--all", "--to=orders"])
             .await
             .exits(0);
-        desk.holds("orders", 1).await;
-        desk.holds(dead, 0).await;
+        fixture.holds("orders", 1).await;
+        fixture.holds(dead, 0).await;
     })
     .await;
 }
@@ -38,27 +39,28 @@ async fn a_header_that_names_a_parking_queue_is_not_obeyed() {
 #[tokio::test]
 async fn what_its_publisher_wrote_does_not_choose_where_a_dead_letter_goes() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let fixture = Fixture::of(&broker).await;
         let (work, parked, other) = ("orders", "orders.parked", "payments");
         let mut route = FieldTable::default();
         for (name, value) in [("exchange", ""), ("routing-key", parked)] {
             let name = format!("x-dead-letter-{name}");
             route.insert(name.into(), AMQPValue::LongString(value.into()));
         }
-        desk.amqp
+        fixture
+            .amqp
             .declare_with(work, QueueType::Classic, route)
             .await;
         for queue in [parked, other] {
-            desk.amqp.declare(queue, QueueType::Classic).await;
+            fixture.amqp.declare(queue, QueueType::Classic).await;
         }
         // No time of the failure, so that nothing says which came first.
-        let mut forged = Fixture::named("masstransit");
+        let mut forged = DeadLetterFixture::named("masstransit");
         let headers = forged.0["headers"].as_object_mut().unwrap();
         headers.remove("MT-Fault-Timestamp");
         headers["MT-Fault-InputAddress"] = json!("rabbitmq://localhost/payments");
-        forged.arrives(&desk, work).await;
-        desk.holds(work, 1).await;
-        let got = desk
+        forged.arrives(&fixture, work).await;
+        fixture.holds(work, 1).await;
+        let got = fixture
             .amqp
             .channel()
             .basic_get(work.into(), BasicGetOptions::default());
@@ -70,9 +72,9 @@ async fn what_its_publisher_wrote_does_not_choose_where_a_dead_letter_goes() {
             .reject(reject)
             .await
             .unwrap();
-        desk.holds(parked, 1).await;
+        fixture.holds(parked, 1).await;
 
-        let line = desk
+        let line = fixture
             .run(&["--json", "parked", "ls", work])
             .await
             .exits(0)
@@ -82,12 +84,13 @@ async fn what_its_publisher_wrote_does_not_choose_where_a_dead_letter_goes() {
             (&json!(work), &json!("rejected"), &json!(true)),
             "{line}"
         );
-        desk.run(&["parked", "replay", work, "--all"])
+        fixture
+            .run(&["parked", "replay", work, "--all"])
             .await
             .exits(0);
-        desk.holds(parked, 0).await;
-        assert_eq!(desk.amqp.depth(other).await, Some(0));
-        let message = desk.amqp.take(work).await.unwrap();
+        fixture.holds(parked, 0).await;
+        assert_eq!(fixture.amqp.depth(other).await, Some(0));
+        let message = fixture.amqp.take(work).await.unwrap();
         assert_eq!(message.text(), forged.body());
         let address = message.header_text("MT-Fault-InputAddress");
         assert_eq!(address.as_deref(), Some("rabbitmq://localhost/payments"));

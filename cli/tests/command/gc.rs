@@ -7,7 +7,7 @@ use retryrmq_harness::{Permissions, on_brokers};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::stage::{Desk, PARKED, QUEUE, finish};
+use crate::fixture::{Fixture, PARKED, QUEUE, finish};
 
 fn verdict(lines: &[Value], name: &str) -> String {
     let line = lines.iter().find(|line| line["name"] == name);
@@ -21,7 +21,7 @@ fn verdict(lines: &[Value], name: &str) -> String {
 async fn only_what_is_empty_unused_and_in_no_policy_goes() {
     on_brokers(|broker| async move {
         for kind in ["quorum", "classic"] {
-            let desk = Desk::with_queue(&broker).await;
+            let fixture = Fixture::with_queue(&broker).await;
             let kind = format!("--queue-type={kind}");
             let made = [
                 "topology",
@@ -30,8 +30,8 @@ async fn only_what_is_empty_unused_and_in_no_policy_goes() {
                 &kind,
                 "--apply",
             ];
-            desk.run(&made).await.exits(0);
-            desk.amqp.publish("orders.retry.120000", "waits").await;
+            fixture.run(&made).await.exits(0);
+            fixture.amqp.publish("orders.retry.120000", "waits").await;
             let sweep = [
                 "--json",
                 "gc",
@@ -40,7 +40,7 @@ async fn only_what_is_empty_unused_and_in_no_policy_goes() {
                 "--was=list(7s, 1m, 2m)",
             ];
             let run = |more: &'static str| [&sweep[..], &[more]].concat();
-            let dry = desk.run(&run("--dry-run")).await.exits(0).lines();
+            let dry = fixture.run(&run("--dry-run")).await.exits(0).lines();
             let expected = [
                 ("orders.retry.7000", "unneeded"),
                 ("orders.retry.60000", "kept"),
@@ -50,19 +50,19 @@ async fn only_what_is_empty_unused_and_in_no_policy_goes() {
             for (name, word) in expected {
                 assert_eq!(verdict(&dry, name), word, "{name}");
             }
-            assert!(desk.run(&sweep).await.exits(2).err.contains("--yes"));
-            let consumer = desk.amqp.consume(QUEUE, 1).await;
+            assert!(fixture.run(&sweep).await.exits(2).err.contains("--yes"));
+            let consumer = fixture.amqp.consume(QUEUE, 1).await;
             let sure = [&run("--yes")[..], &["--seen-empty"]].concat();
-            let consumed = desk.run(&sure).await.exits(5);
+            let consumed = fixture.run(&sure).await.exits(5);
             assert_eq!(verdict(&consumed.lines(), "orders.retry.7000"), "consumed");
-            desk.holds("orders.retry.7000", 0).await;
+            fixture.holds("orders.retry.7000", 0).await;
             drop(consumer);
             // Its channel stays, and so does the consumer: another connection shows that it is gone.
-            let after = Desk {
-                amqp: desk.vhost.connect().await,
-                vhost: desk.vhost,
+            let after = Fixture {
+                amqp: fixture.vhost.connect().await,
+                vhost: fixture.vhost,
             };
-            desk.amqp.close().await;
+            fixture.amqp.close().await;
             if kind.ends_with("quorum") {
                 let unseen = after.run(&run("--yes")).await.exits(5);
                 assert_eq!(verdict(&unseen.lines(), "orders.retry.7000"), "uncertain");
@@ -94,12 +94,12 @@ async fn only_what_is_empty_unused_and_in_no_policy_goes() {
 #[tokio::test]
 async fn what_was_deleted_before_an_error_is_told() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         let was = "list(7s, 70s)";
         let retry = format!("--retry={was}");
         let made = ["topology", QUEUE, &retry, "--queue-type=classic", "--apply"];
-        desk.run(&made).await.exits(0);
-        let (management, vhost) = (broker.management(), &desk.vhost);
+        fixture.run(&made).await.exits(0);
+        let (management, vhost) = (broker.management(), &fixture.vhost);
         let user = format!("{}-sweeper", vhost.name());
         management.create_user(&user, "pw", "").await.unwrap();
         let may = Permissions {
@@ -112,7 +112,7 @@ async fn what_was_deleted_before_an_error_is_told() {
             .await
             .unwrap();
         let was = format!("--was={was}");
-        let mut sweep = desk.command(&["--json", "gc", QUEUE, &was, "--yes"]);
+        let mut sweep = fixture.command(&["--json", "gc", QUEUE, &was, "--yes"]);
         sweep.env("RETRYRMQ_URL", vhost.url_as(&user, "pw"));
         let done = finish(sweep, None).await.exits(5);
         management.delete_user(&user).await.unwrap();
@@ -128,7 +128,7 @@ async fn what_was_deleted_before_an_error_is_told() {
 #[tokio::test]
 async fn beside_a_failing_consumer_nothing_is_deleted_and_nothing_is_lost() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         let policy = "--retry=fixed(200ms, retries=2)";
         let sweep = [
             "--json",
@@ -143,13 +143,13 @@ async fn beside_a_failing_consumer_nothing_is_deleted_and_nothing_is_lost() {
         let publish = async |from: usize, to: usize| {
             for number in from..to {
                 let id = BasicProperties::default().with_message_id(number.to_string().into());
-                desk.amqp.publish_with(QUEUE, "x", id).await;
+                fixture.amqp.publish_with(QUEUE, "x", id).await;
             }
         };
-        let running = desk.start(&[policy], "exit 1");
+        let running = fixture.start(&[policy], "exit 1");
         publish(0, 20).await;
-        while desk.amqp.depth(PARKED).await.unwrap_or(0) < 20 {
-            let done = desk.run(&sweep).await;
+        while fixture.amqp.depth(PARKED).await.unwrap_or(0) < 20 {
+            let done = fixture.run(&sweep).await;
             let lines = done.lines();
             assert!(
                 lines.iter().all(|line| line["verdict"] != "deleted"),
@@ -158,15 +158,15 @@ async fn beside_a_failing_consumer_nothing_is_deleted_and_nothing_is_lost() {
         }
         running.signal(Signal::TERM);
         running.end().await;
-        let swept = desk.run(&sweep).await.exits(0).lines();
+        let swept = fixture.run(&sweep).await.exits(0).lines();
         assert_eq!(verdict(&swept, "orders.retry.200"), "deleted");
         // Whoever needs it makes it again.
-        let again = desk.start(&[policy], "exit 1");
+        let again = fixture.start(&[policy], "exit 1");
         publish(20, 30).await;
-        desk.holds(PARKED, 30).await;
+        fixture.holds(PARKED, 30).await;
         again.signal(Signal::TERM);
         again.end().await;
-        let parked = desk.amqp.drain(PARKED).await;
+        let parked = fixture.amqp.drain(PARKED).await;
         let ids: BTreeSet<String> = parked
             .iter()
             .filter_map(|message| message.id().map(ToOwned::to_owned))

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     endpoint::{Authority, Endpoint},
-    stage::{Desk, Done, PARKED, QUEUE},
+    fixture::{CommandOutput, Fixture, PARKED, QUEUE},
 };
 
 /// For what has nothing to do with the version.
@@ -16,22 +16,28 @@ pub(crate) fn one_broker() -> Broker {
 }
 
 /// Consumes `count` messages over HTTP, with JSON output.
-pub(crate) async fn consume(desk: &Desk, count: usize, url: &str, options: &[&str]) -> Done {
+pub(crate) async fn consume(
+    fixture: &Fixture,
+    count: usize,
+    url: &str,
+    options: &[&str],
+) -> CommandOutput {
     let count = format!("--count={count}");
     let mut arguments = vec!["--json", "consume", QUEUE, "--dlx", &count, "--http", url];
     arguments.extend(options);
-    desk.run(&arguments).await
+    fixture.run(&arguments).await
 }
 
-pub(crate) async fn send(desk: &Desk, id: &str, body: &Value) {
+pub(crate) async fn send(fixture: &Fixture, id: &str, body: &Value) {
     let properties = BasicProperties::default().with_message_id(id.into());
-    desk.amqp
+    fixture
+        .amqp
         .publish_with(QUEUE, body.to_string(), properties)
         .await;
 }
 
 #[track_caller]
-pub(crate) fn of(done: &Done, event: &str, id: &str) -> Value {
+pub(crate) fn of(done: &CommandOutput, event: &str, id: &str) -> Value {
     let found = done
         .events(event)
         .into_iter()
@@ -42,7 +48,7 @@ pub(crate) fn of(done: &Done, event: &str, id: &str) -> Value {
 #[tokio::test]
 async fn every_answer_has_its_outcome() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         let endpoint = Endpoint::new().await;
         let date = "Fri, 31 Dec 1999 23:59:59 GMT";
         for (id, answer) in [
@@ -95,14 +101,14 @@ async fn every_answer_has_its_outcome() {
                 json!({"headers": {"retryrmq-outcome": "whatever"}}),
             ),
         ] {
-            send(&desk, id, &answer).await;
+            send(&fixture, id, &answer).await;
         }
         let options = [
             "--retry=fixed(2h)",
             "--concurrency=8",
             "--rule=error=HTTP 404 => fixed(3h)",
         ];
-        let done = consume(&desk, 15, &endpoint.url("/orders"), &options)
+        let done = consume(&fixture, 15, &endpoint.url("/orders"), &options)
             .await
             .exits(0);
         for id in ["ok", "empty"] {
@@ -146,8 +152,8 @@ async fn every_answer_has_its_outcome() {
             done.err.contains("--max-retry-after") && done.err.contains("Retry-After: soon"),
             "{done:#?}"
         );
-        desk.holds(PARKED, 2).await;
-        let waiting = desk.amqp.drain("orders.retry.7200000").await;
+        fixture.holds(PARKED, 2).await;
+        let waiting = fixture.amqp.drain("orders.retry.7200000").await;
         let error = waiting
             .iter()
             .find(|message| message.id() == Some("error"))
@@ -160,20 +166,20 @@ async fn every_answer_has_its_outcome() {
 
 #[tokio::test]
 async fn statuses_that_park_are_the_operators_choice() {
-    let desk = Desk::with_queue(&one_broker()).await;
+    let fixture = Fixture::with_queue(&one_broker()).await;
     let endpoint = Endpoint::new().await;
     for (id, status) in [("a", 400), ("b", 404), ("c", 422)] {
-        send(&desk, id, &json!({ "status": status })).await;
+        send(&fixture, id, &json!({ "status": status })).await;
     }
     let options = ["--park-status=400,404", "--retry=fixed(2h)"];
-    let done = consume(&desk, 3, &endpoint.url("/"), &options)
+    let done = consume(&fixture, 3, &endpoint.url("/"), &options)
         .await
         .exits(0);
     of(&done, "parked", "a");
     of(&done, "parked", "b");
     of(&done, "retried", "c");
-    send(&desk, "d", &json!({"status": 422})).await;
-    let done = consume(&desk, 1, &endpoint.url("/"), &["--park-status=none"])
+    send(&fixture, "d", &json!({"status": 422})).await;
+    let done = consume(&fixture, 1, &endpoint.url("/"), &["--park-status=none"])
         .await
         .exits(0);
     of(&done, "retried", "d");
@@ -181,7 +187,7 @@ async fn statuses_that_park_are_the_operators_choice() {
 
 #[tokio::test]
 async fn a_request_shows_the_message() {
-    let desk = Desk::with_queue(&one_broker()).await;
+    let fixture = Fixture::with_queue(&one_broker()).await;
     let endpoint = Endpoint::new().await;
     let mut headers = FieldTable::default();
     headers.insert(
@@ -202,14 +208,14 @@ async fn a_request_shows_the_message() {
     let body = json!({"status": 500, "body": "wälder"})
         .to_string()
         .into_bytes();
-    desk.amqp.publish_with(QUEUE, &body, properties).await;
+    fixture.amqp.publish_with(QUEUE, &body, properties).await;
     let options = [
         "--retry=fixed(100ms)",
         "--header=X-Tenant: a",
         "--header",
         "accept: text/plain",
     ];
-    consume(&desk, 2, &endpoint.url("/a?b=c"), &options)
+    consume(&fixture, 2, &endpoint.url("/a?b=c"), &options)
         .await
         .exits(0);
     let seen = endpoint.seen();
@@ -257,13 +263,13 @@ async fn a_request_shows_the_message() {
 
 #[tokio::test]
 async fn any_body_arrives_as_it_is() {
-    let desk = Desk::with_queue(&one_broker()).await;
+    let fixture = Fixture::with_queue(&one_broker()).await;
     let endpoint = Endpoint::new().await;
     let bodies = [Vec::new(), vec![0, 0xff, b'\r', b'\n'], vec![7; 3_000_000]];
     for body in &bodies {
-        desk.amqp.publish(QUEUE, body).await;
+        fixture.amqp.publish(QUEUE, body).await;
     }
-    let done = consume(&desk, 3, &endpoint.url("/"), &[]).await.exits(0);
+    let done = consume(&fixture, 3, &endpoint.url("/"), &[]).await.exits(0);
     assert_eq!(done.events("handled").len(), 3, "{done:#?}");
     let seen: Vec<Vec<u8>> = endpoint.seen().into_iter().map(|seen| seen.body).collect();
     assert!(seen == bodies, "in order, byte by byte");
@@ -277,12 +283,12 @@ async fn any_body_arrives_as_it_is() {
         Some("0"),
         "some servers insist on it"
     );
-    desk.holds(QUEUE, 0).await;
+    fixture.holds(QUEUE, 0).await;
 }
 
 #[tokio::test]
 async fn a_redirect_keeps_the_body_and_stays_with_its_origin() {
-    let desk = Desk::with_queue(&one_broker()).await;
+    let fixture = Fixture::with_queue(&one_broker()).await;
     let (endpoint, other) = (Endpoint::new().await, Endpoint::new().await);
     let elsewhere = format!("{}?k=s3cr3t", other.url("/moved"));
     for (id, status, location) in [
@@ -293,7 +299,7 @@ async fn a_redirect_keeps_the_body_and_stays_with_its_origin() {
         ("loop", 307, "/orders"),
     ] {
         send(
-            &desk,
+            &fixture,
             id,
             &json!({"status": status, "headers": {"location": location}}),
         )
@@ -307,7 +313,7 @@ async fn a_redirect_keeps_the_body_and_stays_with_its_origin() {
         "--bearer-file",
         token.to_str().unwrap(),
     ];
-    let done = consume(&desk, 5, &endpoint.url("/orders"), &options)
+    let done = consume(&fixture, 5, &endpoint.url("/orders"), &options)
         .await
         .exits(0);
     for id in ["same", "temporary"] {
@@ -341,7 +347,7 @@ async fn a_redirect_keeps_the_body_and_stays_with_its_origin() {
 
 #[tokio::test]
 async fn tls_is_checked_and_http_2_is_agreed_on() {
-    let desk = Desk::with_queue(&one_broker()).await;
+    let fixture = Fixture::with_queue(&one_broker()).await;
     let authority = Authority::new();
     let endpoint = Endpoint::with_tls(&authority).await;
     let folder = tempfile();
@@ -349,11 +355,11 @@ async fn tls_is_checked_and_http_2_is_agreed_on() {
     std::fs::write(&good, authority.pem()).unwrap();
     std::fs::write(&bad, Authority::new().pem()).unwrap();
     for _ in 0..3 {
-        desk.amqp.publish(QUEUE, "").await;
+        fixture.amqp.publish(QUEUE, "").await;
     }
     let (good, bad) = (good.to_str().unwrap(), bad.to_str().unwrap());
     let options = ["--http-ca", good, "--concurrency=2"];
-    let done = consume(&desk, 2, &endpoint.url("/"), &options)
+    let done = consume(&fixture, 2, &endpoint.url("/"), &options)
         .await
         .exits(0);
     assert_eq!(done.events("handled").len(), 2, "{done:#?}");
@@ -364,7 +370,7 @@ async fn tls_is_checked_and_http_2_is_agreed_on() {
             .all(|seen| seen.version == Version::HTTP_2)
     );
     let options = ["--http-ca", bad, "--retry=fixed(2h)"];
-    let done = consume(&desk, 1, &endpoint.url("/"), &options)
+    let done = consume(&fixture, 1, &endpoint.url("/"), &options)
         .await
         .exits(0);
     let error = done.events("retried")[0]["error"]
@@ -372,7 +378,7 @@ async fn tls_is_checked_and_http_2_is_agreed_on() {
         .unwrap()
         .to_owned();
     assert!(error.starts_with("TLS with https://localhost:"), "{error}");
-    let waiting = desk.amqp.take("orders.retry.7200000").await.unwrap();
+    let waiting = fixture.amqp.take("orders.retry.7200000").await.unwrap();
     assert_eq!(
         waiting.header_text("x-retry-error-type").unwrap(),
         "TlsFailed"
@@ -383,11 +389,13 @@ async fn tls_is_checked_and_http_2_is_agreed_on() {
 
 #[tokio::test]
 async fn http_2_without_tls_and_keep_alive_are_there() {
-    let desk = Desk::with_queue(&one_broker()).await;
+    let fixture = Fixture::with_queue(&one_broker()).await;
     let endpoint = Endpoint::new().await;
     for option in [&["--http2-prior-knowledge"][..], &[]] {
-        desk.amqp.publish(QUEUE, "").await;
-        consume(&desk, 1, &endpoint.url("/"), option).await.exits(0);
+        fixture.amqp.publish(QUEUE, "").await;
+        consume(&fixture, 1, &endpoint.url("/"), option)
+            .await
+            .exits(0);
     }
     let versions: Vec<Version> = endpoint.seen().iter().map(|seen| seen.version).collect();
     assert_eq!(versions, [Version::HTTP_2, Version::HTTP_11]);
@@ -395,13 +403,13 @@ async fn http_2_without_tls_and_keep_alive_are_there() {
 
 #[tokio::test]
 async fn an_endpoint_that_is_down_is_a_failure_like_any_other() {
-    let desk = Desk::with_queue(&one_broker()).await;
+    let fixture = Fixture::with_queue(&one_broker()).await;
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = free.local_addr().unwrap().to_string();
     drop(free);
-    send(&desk, "a", &json!({})).await;
+    send(&fixture, "a", &json!({})).await;
     let url = format!("http://{address}/");
-    let done = consume(&desk, 1, &url, &["--retry=fixed(200ms)"])
+    let done = consume(&fixture, 1, &url, &["--retry=fixed(200ms)"])
         .await
         .exits(0);
     let retried = of(&done, "retried", "a");
@@ -410,7 +418,7 @@ async fn an_endpoint_that_is_down_is_a_failure_like_any_other() {
         format!("cannot connect to http://{address}: Connection refused")
     );
     let endpoint = Endpoint::at(&address).await;
-    let done = consume(&desk, 1, &url, &[]).await.exits(0);
+    let done = consume(&fixture, 1, &url, &[]).await.exits(0);
     assert_eq!(of(&done, "handled", "a")["attempt"], 2);
     assert_eq!(
         endpoint.seen()[0].header("retryrmq-last-error").unwrap(),

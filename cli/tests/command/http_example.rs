@@ -11,7 +11,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::stage::{Desk, PATIENCE, QUEUE, finish};
+use crate::fixture::{DEADLINE, Fixture, QUEUE, finish};
 
 /// What the README has in its one block: commands, and what is printed.
 fn printed(folder: &Path) -> (Vec<String>, Vec<String>) {
@@ -50,12 +50,12 @@ async fn the_endpoint_of_the_readme_does_what_it_says() {
         };
         let port = free_port();
         let at_port = |command: &str| command.replace("8080", &port.to_string());
-        let desk = Desk::of(&broker).await;
+        let fixture = Fixture::of(&broker).await;
 
         let serve = at_port(serve.strip_suffix(" &").expect("it runs beside"));
         let mut endpoint = endpoint(&folder, &serve.split(' ').collect::<Vec<_>>());
         let mut lines = BufReader::new(endpoint.stdout.take().unwrap()).lines();
-        eventually(PATIENCE, "the endpoint listens", || async {
+        eventually(DEADLINE, "the endpoint listens", || async {
             let connected = TcpStream::connect(("127.0.0.1", port)).await;
             connected.map(drop).map_err(|why| why.to_string())
         })
@@ -68,19 +68,19 @@ async fn the_endpoint_of_the_readme_does_what_it_says() {
         for command in setup {
             let words = words(command);
             let words: Vec<_> = words.iter().map(String::as_str).collect();
-            finish(desk.command(&words), None).await.exits(0);
+            finish(fixture.command(&words), None).await.exits(0);
         }
         let words = words(&at_port(consume));
-        let consumer = desk.start_with(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        let consumer = fixture.start_with(&words.iter().map(String::as_str).collect::<Vec<_>>());
         assert!(!said.is_empty());
         for expected in said {
-            let line = timeout(PATIENCE, lines.next_line()).await;
+            let line = timeout(DEADLINE, lines.next_line()).await;
             let line = line.expect("it handles the order").unwrap();
             assert_eq!(line.as_deref(), Some(&*expected));
         }
         consumer.signal(Signal::INT);
         consumer.end().await;
-        desk.holds(QUEUE, 0).await;
+        fixture.holds(QUEUE, 0).await;
         endpoint.kill().await.unwrap();
     })
     .await;

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use crate::{
     endpoint::{Endpoint, Seen},
+    fixture::{Fixture, PARKED, QUEUE, finish, retryrmq},
     http::{consume, of, one_broker, send, tempfile},
-    stage::{Desk, PARKED, QUEUE, finish, retryrmq},
 };
 
 const KEY: &[u8] = b"0123456789abcdefghijklmn";
@@ -34,26 +34,31 @@ fn verify(seen: &Seen, key: &[u8]) -> bool {
 
 #[tokio::test]
 async fn a_signature_is_what_a_receiver_expects() {
-    let desk = Desk::with_queue(&one_broker()).await;
+    let fixture = Fixture::with_queue(&one_broker()).await;
     let endpoint = Endpoint::new().await;
     let folder = tempfile();
     let file = folder.join("secret");
     let encoded = BASE64_STANDARD.encode(KEY);
     std::fs::write(&file, format!("whsec_{encoded}\n")).unwrap();
-    send(&desk, "order.7", &json!({"status": 500, "body": "naïve"})).await;
+    send(
+        &fixture,
+        "order.7",
+        &json!({"status": 500, "body": "naïve"}),
+    )
+    .await;
     let options = [
         "--retry=fixed(10ms)",
         "--sign-secret-file",
         file.to_str().unwrap(),
     ];
-    consume(&desk, 2, &endpoint.url("/"), &options)
+    consume(&fixture, 2, &endpoint.url("/"), &options)
         .await
         .exits(0);
     let another = b"another-key-of-24-bytes!";
     let second = BASE64_STANDARD.encode(another);
     std::fs::write(&file, format!("whsec_{second}\nwhsec_{encoded}\n")).unwrap();
-    desk.amqp.publish(QUEUE, "").await;
-    consume(&desk, 1, &endpoint.url("/"), &options)
+    fixture.amqp.publish(QUEUE, "").await;
+    consume(&fixture, 1, &endpoint.url("/"), &options)
         .await
         .exits(0);
     let seen = endpoint.seen();
@@ -71,13 +76,13 @@ async fn a_signature_is_what_a_receiver_expects() {
 
 #[tokio::test]
 async fn a_token_is_read_again_when_its_file_changes() {
-    let desk = Desk::with_queue(&one_broker()).await;
+    let fixture = Fixture::with_queue(&one_broker()).await;
     let endpoint = Endpoint::new().await;
     let folder = tempfile();
     let file = folder.join("token");
     std::fs::write(&file, "first-token\n").unwrap();
     let (url, path) = (endpoint.url("/"), file.to_str().unwrap());
-    let running = desk.start_with(&[
+    let running = fixture.start_with(&[
         "consume",
         QUEUE,
         "--dlx",
@@ -86,12 +91,12 @@ async fn a_token_is_read_again_when_its_file_changes() {
         "--bearer-file",
         path,
     ]);
-    desk.amqp.publish(QUEUE, "").await;
+    fixture.amqp.publish(QUEUE, "").await;
     endpoint.has_seen(1).await;
     let next = folder.join("next");
     std::fs::write(&next, "second-token").unwrap();
     std::fs::rename(&next, &file).unwrap();
-    desk.amqp.publish(QUEUE, "").await;
+    fixture.amqp.publish(QUEUE, "").await;
     endpoint.has_seen(2).await;
     let tokens: Vec<_> = endpoint
         .seen()
@@ -106,7 +111,7 @@ async fn a_token_is_read_again_when_its_file_changes() {
 
 #[tokio::test]
 async fn no_secret_is_shown_even_where_the_endpoint_repeats_it() {
-    let desk = Desk::with_queue(&one_broker()).await;
+    let fixture = Fixture::with_queue(&one_broker()).await;
     let endpoint = Endpoint::new().await;
     let folder = tempfile();
     let file = folder.join("token");
@@ -125,7 +130,7 @@ async fn no_secret_is_shown_even_where_the_endpoint_repeats_it() {
                     "nothing"
                 },
             );
-            send(&desk, "a", &json!({"status": 422, "body": echo})).await;
+            send(&fixture, "a", &json!({"status": 422, "body": echo})).await;
             let arguments = [
                 &[
                     verbose,
@@ -139,9 +144,9 @@ async fn no_secret_is_shown_even_where_the_endpoint_repeats_it() {
                 options,
             ]
             .concat();
-            let done = desk.run(&arguments).await.exits(0);
-            desk.holds(PARKED, 1).await;
-            let parked = desk.amqp.take(PARKED).await.unwrap();
+            let done = fixture.run(&arguments).await.exits(0);
+            fixture.holds(PARKED, 1).await;
+            let parked = fixture.amqp.take(PARKED).await.unwrap();
             let error = parked.header_text("x-retry-error").unwrap();
             let stack = parked
                 .header_text("x-retry-error-stack")
@@ -162,32 +167,35 @@ async fn no_secret_is_shown_even_where_the_endpoint_repeats_it() {
 
 #[tokio::test]
 async fn asked_to_end_it_waits_for_answers() {
-    let desk = Desk::with_queue(&one_broker()).await;
+    let fixture = Fixture::with_queue(&one_broker()).await;
     let endpoint = Endpoint::new().await;
     for _ in 0..3 {
-        desk.amqp
+        fixture
+            .amqp
             .publish(QUEUE, json!({"hold": true}).to_string())
             .await;
     }
-    let mut running = desk.start_with(&["consume", QUEUE, "--dlx", "--http", &endpoint.url("/")]);
+    let mut running =
+        fixture.start_with(&["consume", QUEUE, "--dlx", "--http", &endpoint.url("/")]);
     endpoint.has_seen(1).await;
     running.drain(Signal::TERM).await;
     endpoint.go_on();
     assert_eq!(running.end().await.code(), Some(0));
     assert_eq!(endpoint.seen().len(), 1);
-    desk.holds(QUEUE, 2).await;
+    fixture.holds(QUEUE, 2).await;
 }
 
 #[tokio::test]
 async fn the_end_of_the_drain_and_a_second_signal_abort_requests() {
     for (option, second, code) in [("--drain=100ms", false, 0), ("--drain=10m", true, 130)] {
-        let desk = Desk::with_queue(&one_broker()).await;
+        let fixture = Fixture::with_queue(&one_broker()).await;
         let endpoint = Endpoint::new().await;
-        desk.amqp
+        fixture
+            .amqp
             .publish(QUEUE, json!({"hold": true}).to_string())
             .await;
         let url = endpoint.url("/");
-        let mut running = desk.start_with(&[
+        let mut running = fixture.start_with(&[
             "consume",
             QUEUE,
             "--dlx",
@@ -202,19 +210,19 @@ async fn the_end_of_the_drain_and_a_second_signal_abort_requests() {
             running.signal(Signal::TERM);
         }
         assert_eq!(running.end().await.code(), Some(code));
-        desk.holds(QUEUE, 1).await;
-        assert_eq!(desk.amqp.depth(PARKED).await, Some(0));
+        fixture.holds(QUEUE, 1).await;
+        assert_eq!(fixture.amqp.depth(PARKED).await, Some(0));
     }
 }
 
 #[tokio::test]
 async fn with_a_pause_an_endpoint_that_is_down_costs_few_attempts() {
-    let desk = Desk::with_queue(&one_broker()).await;
+    let fixture = Fixture::with_queue(&one_broker()).await;
     for n in 0..30 {
-        send(&desk, &n.to_string(), &json!({})).await;
+        send(&fixture, &n.to_string(), &json!({})).await;
     }
     let pause = "--pause=share=0.5, window=4, for=1h";
-    let mut running = desk.start_with(&[
+    let mut running = fixture.start_with(&[
         "--json",
         "consume",
         QUEUE,
@@ -228,7 +236,7 @@ async fn with_a_pause_an_endpoint_that_is_down_costs_few_attempts() {
     while !running.line().await.contains("\"paused\"") {}
     running.signal(Signal::TERM);
     assert_eq!(running.end().await.code(), Some(0));
-    let waiting = desk.amqp.depth("orders.retry.3600000").await.unwrap();
+    let waiting = fixture.amqp.depth("orders.retry.3600000").await.unwrap();
     assert!((4..10).contains(&waiting), "{waiting} of 30");
 }
 
@@ -321,16 +329,16 @@ async fn options_that_make_no_sense_are_refused_with_a_sentence() {
 
 #[tokio::test]
 async fn without_dlx_a_failure_is_left_to_the_queue() {
-    let desk = Desk::with_queue(&one_broker()).await;
+    let fixture = Fixture::with_queue(&one_broker()).await;
     let endpoint = Endpoint::new().await;
     send(
-        &desk,
+        &fixture,
         "a",
         &json!({"status": 503, "headers": {"retry-after": "60"}}),
     )
     .await;
     let url = endpoint.url("/");
-    let done = desk
+    let done = fixture
         .run(&["--json", "consume", QUEUE, "--count=1", "--http", &url])
         .await
         .exits(0);

@@ -5,21 +5,21 @@ use retryrmq_harness::{QueueType, on_brokers};
 use serde_json::json;
 
 use crate::{
-    stage::{Desk, PARKED, QUEUE},
-    walking::parked,
+    fixture::{Fixture, PARKED, QUEUE},
+    interrupted_walks::parked,
 };
 
 /// Lines of a file that `parked export` wrote, one of them with more headers than a frame has room for.
-async fn exported(desk: &Desk, count: u64, too_large: Option<usize>) -> String {
-    desk.amqp.declare(PARKED, QueueType::Quorum).await;
+async fn exported(fixture: &Fixture, count: u64, too_large: Option<usize>) -> String {
+    fixture.amqp.declare(PARKED, QueueType::Quorum).await;
     for number in 1..=count {
         let id = format!("m{number}");
         let record = parked(&id, 1_700_000_000 + number, "no answer");
-        desk.amqp.publish_with(PARKED, &id, record).await;
+        fixture.amqp.publish_with(PARKED, &id, record).await;
     }
-    desk.holds(PARKED, u32::try_from(count).unwrap()).await;
-    let done = desk.run(&["parked", "export", QUEUE]).await.exits(0);
-    desk.amqp.drain(PARKED).await;
+    fixture.holds(PARKED, u32::try_from(count).unwrap()).await;
+    let done = fixture.run(&["parked", "export", QUEUE]).await.exits(0);
+    fixture.amqp.drain(PARKED).await;
     let lines = done.lines().into_iter().enumerate().map(|(at, mut line)| {
         if Some(at + 1) == too_large {
             line["headers"]["filler"] = json!("x".repeat(200_000));
@@ -32,10 +32,10 @@ async fn exported(desk: &Desk, count: u64, too_large: Option<usize>) -> String {
 #[tokio::test]
 async fn a_line_that_no_broker_takes_keeps_no_other_out_and_doubles_none() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
-        let text = exported(&desk, 5, Some(3)).await;
+        let fixture = Fixture::with_queue(&broker).await;
+        let text = exported(&fixture, 5, Some(3)).await;
         let import = ["--json", "parked", "import", "-"];
-        let done = desk.feed(&import, text.as_bytes()).await.exits(1);
+        let done = fixture.feed(&import, text.as_bytes()).await.exits(1);
         let told = done.json();
         assert_eq!(
             (&told["imported"], &told["refused"]),
@@ -45,7 +45,7 @@ async fn a_line_that_no_broker_takes_keeps_no_other_out_and_doubles_none() {
             done.err.contains("not imported: line 3") && !done.err.contains("--from-line"),
             "to go on behind it would double the others: {done:#?}"
         );
-        let mut ids: Vec<_> = desk
+        let mut ids: Vec<_> = fixture
             .amqp
             .drain(PARKED)
             .await
@@ -61,29 +61,30 @@ async fn a_line_that_no_broker_takes_keeps_no_other_out_and_doubles_none() {
 #[tokio::test]
 async fn an_import_into_a_full_queue_goes_on_where_it_stopped() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
-        let text = exported(&desk, 5, None).await;
+        let fixture = Fixture::with_queue(&broker).await;
+        let text = exported(&fixture, 5, None).await;
         let mut arguments = FieldTable::default();
         arguments.insert("x-max-length".into(), AMQPValue::LongInt(2));
         arguments.insert(
             "x-overflow".into(),
             AMQPValue::LongString("reject-publish".into()),
         );
-        desk.amqp
+        fixture
+            .amqp
             .declare_with("small", QueueType::Classic, arguments)
             .await;
         let import = ["parked", "import", "-", "--queue=small", "--dlq"];
-        let done = desk.feed(&import, text.as_bytes()).await.exits(1);
+        let done = fixture.feed(&import, text.as_bytes()).await.exits(1);
         assert!(
             done.err.contains("2 of 5 messages imported")
                 && done.err.contains("go on with --from-line 3"),
             "{done:#?}"
         );
-        assert_eq!(desk.amqp.drain("small").await.len(), 2);
+        assert_eq!(fixture.amqp.drain("small").await.len(), 2);
         let mut on = import.to_vec();
         on.extend(["--from-line=5"]);
-        desk.feed(&on, text.as_bytes()).await.exits(0);
-        let last = desk.amqp.drain("small").await;
+        fixture.feed(&on, text.as_bytes()).await.exits(0);
+        let last = fixture.amqp.drain("small").await;
         assert_eq!(last.len(), 1);
         assert_eq!(last[0].id(), Some("m5"));
     })
@@ -93,20 +94,20 @@ async fn an_import_into_a_full_queue_goes_on_where_it_stopped() {
 #[tokio::test]
 async fn an_export_that_nobody_reads_to_the_end_does_not_end_well() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
-        desk.amqp.declare(PARKED, QueueType::Quorum).await;
+        let fixture = Fixture::with_queue(&broker).await;
+        fixture.amqp.declare(PARKED, QueueType::Quorum).await;
         for number in 0..50 {
             let record = parked(&format!("m{number}"), 1_700_000_000, "no answer");
             // More than a pipe holds.
             let body = "x".repeat(4_000);
-            desk.amqp.publish_with(PARKED, &body, record).await;
+            fixture.amqp.publish_with(PARKED, &body, record).await;
         }
-        desk.holds(PARKED, 50).await;
-        let mut export = desk.start_with(&["parked", "export", QUEUE]);
+        fixture.holds(PARKED, 50).await;
+        let mut export = fixture.start_with(&["parked", "export", QUEUE]);
         export.line().await;
         let status = export.end_unread().await;
         assert_eq!(status.code(), Some(1), "it is no whole copy");
-        desk.holds(PARKED, 50).await;
+        fixture.holds(PARKED, 50).await;
     })
     .await;
 }

@@ -2,12 +2,12 @@
 
 use retryrmq_harness::{lapin::BasicProperties, on_brokers};
 
-use crate::stage::{Desk, QUEUE};
+use crate::fixture::{Fixture, QUEUE};
 
 #[tokio::test]
 async fn a_body_arrives_byte_for_byte() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         let bodies: [Vec<u8>; 4] = [
             Vec::new(),
             vec![0, 0xff, 0xfe, b'\n', 0x80, 0],
@@ -17,16 +17,16 @@ async fn a_body_arrives_byte_for_byte() {
                 .collect(),
         ];
         for body in &bodies {
-            desk.amqp.publish(QUEUE, body).await;
+            fixture.amqp.publish(QUEUE, body).await;
         }
         // Without --json what the commands print is what we print.
-        let done = desk
+        let done = fixture
             .run(&["-q", "consume", QUEUE, "--dlx", "--count=4", "--", "cat"])
             .await
             .exits(0);
         assert!(done.bytes == bodies.concat(), "{} bytes", done.bytes.len());
         assert_eq!(done.err, "");
-        desk.holds(QUEUE, 0).await;
+        fixture.holds(QUEUE, 0).await;
     })
     .await;
 }
@@ -34,12 +34,15 @@ async fn a_body_arrives_byte_for_byte() {
 #[tokio::test]
 async fn a_command_need_not_read_its_input() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         for _ in 0..3 {
-            desk.amqp.publish(QUEUE, vec![b'x'; 8 * 1024 * 1024]).await;
+            fixture
+                .amqp
+                .publish(QUEUE, vec![b'x'; 8 * 1024 * 1024])
+                .await;
         }
         for script in ["exit 0", "exec 0<&-; exit 0", "head -c 10 >/dev/null"] {
-            let done = desk.consume(1, &[], script).await.exits(0);
+            let done = fixture.consume(1, &[], script).await.exits(0);
             assert_eq!(done.events("handled").len(), 1, "{script}: {done:#?}");
         }
     })
@@ -49,8 +52,9 @@ async fn a_command_need_not_read_its_input() {
 #[tokio::test]
 async fn very_much_output_is_passed_on_and_only_its_end_kept() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
-        desk.amqp
+        let fixture = Fixture::with_queue(&broker).await;
+        fixture
+            .amqp
             .publish_with(
                 QUEUE,
                 "",
@@ -59,7 +63,7 @@ async fn very_much_output_is_passed_on_and_only_its_end_kept() {
             .await;
         let script =
             "yes 'a line of the log' | head -n 100000 >&2; printf 'the reason' >&2; exit 1";
-        let done = desk
+        let done = fixture
             .consume(1, &["--retry=fixed(1h, retries=0)"], script)
             .await
             .exits(0);
@@ -71,7 +75,7 @@ async fn very_much_output_is_passed_on_and_only_its_end_kept() {
                 .count(),
             100_000
         );
-        let shown = desk
+        let shown = fixture
             .run(&["--json", "parked", "show", QUEUE, "a"])
             .await
             .exits(0)
@@ -89,10 +93,10 @@ async fn very_much_output_is_passed_on_and_only_its_end_kept() {
 #[tokio::test]
 async fn what_a_command_leaves_behind_holds_nothing_up() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
-        desk.amqp.publish(QUEUE, "").await;
+        let fixture = Fixture::with_queue(&broker).await;
+        fixture.amqp.publish(QUEUE, "").await;
         // The sleeper keeps standard error open; the command itself has ended.
-        let done = desk.start(&["--count=1"], "sleep 30 <&- >&- & echo $!");
+        let done = fixture.start(&["--count=1"], "sleep 30 <&- >&- & echo $!");
         let mut running = done;
         let left: i32 = running.line().await.parse().unwrap();
         assert_eq!(running.end().await.code(), Some(0));

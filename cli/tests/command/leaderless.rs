@@ -6,7 +6,7 @@ use lapin::{
 };
 use retryrmq_harness::{Amqp, Broker, Node, QueueType, eventually, on_brokers_where};
 
-use crate::stage::{Done, PARKED, PATIENCE, QUEUE, finish, retryrmq};
+use crate::fixture::{CommandOutput, DEADLINE, PARKED, QUEUE, finish, retryrmq};
 
 const WAITING: &str = "orders.retry.16000000";
 const NOTES: &str = "orders.notes.parked";
@@ -24,7 +24,7 @@ impl Pair {
         Self { near, far }
     }
 
-    async fn run(&self, arguments: &[&str]) -> Done {
+    async fn run(&self, arguments: &[&str]) -> CommandOutput {
         let mut command = retryrmq();
         command.env("RETRYRMQ_URL", self.near.url()).args(arguments);
         finish(command, None).await
@@ -50,7 +50,7 @@ async fn fill(amqp: &Amqp, queue: &str, ids: &[&str]) {
 
 async fn until_it_holds(amqp: &Amqp, queue: &str, count: u32) {
     eventually(
-        PATIENCE,
+        DEADLINE,
         &format!("{count} messages are in {queue}"),
         || async {
             match amqp.depth(queue).await {
@@ -146,7 +146,7 @@ async fn an_empty_quorum_queue_that_has_a_leader_is_empty_and_nothing_is_left_of
         }
         // What came after the question was never delivered.
         amqp.publish(PARKED, "new").await;
-        let message = eventually(PATIENCE, "it comes", || async { amqp.take(PARKED).await }).await;
+        let message = eventually(DEADLINE, "it comes", || async { amqp.take(PARKED).await }).await;
         assert!(!message.redelivered);
     })
     .await;

@@ -3,13 +3,14 @@
 use retryrmq_harness::on_brokers;
 use serde_json::{Value, json};
 
-use crate::stage::{Desk, PARKED, QUEUE, finish};
+use crate::fixture::{Fixture, PARKED, QUEUE, finish};
 
 /// A message whose body is a shell script: the command runs it.
 const RUN_BODY: &str = "script=$(cat); eval \"$script\"";
 
-async fn send(desk: &Desk, id: &str, body: &str) {
-    desk.run(&["publish", "--queue", QUEUE, "--message-id", id, body])
+async fn send(fixture: &Fixture, id: &str, body: &str) {
+    fixture
+        .run(&["publish", "--queue", QUEUE, "--message-id", id, body])
         .await
         .exits(0);
 }
@@ -17,7 +18,7 @@ async fn send(desk: &Desk, id: &str, body: &str) {
 #[tokio::test]
 async fn every_way_to_end_has_its_outcome() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         let scripts = [
             ("ok", "exit 0"),
             ("park", "echo trace >&2; echo no such customer >&2; exit 65"),
@@ -37,11 +38,11 @@ async fn every_way_to_end_has_its_outcome() {
             ("slow", "echo waiting >&2; sleep 600 & wait"),
         ];
         for (id, script) in scripts {
-            send(&desk, id, script).await;
+            send(&fixture, id, script).await;
         }
         // Long enough for ten shells that start at once on a busy machine.
         let options = ["--retry=fixed(2h)", "--timeout=8s", "--concurrency=10"];
-        let done = desk
+        let done = fixture
             .consume(scripts.len(), &options, RUN_BODY)
             .await
             .exits(0);
@@ -84,11 +85,11 @@ async fn every_way_to_end_has_its_outcome() {
             done.err.contains("write it like") && done.err.contains("exit status 75"),
             "two remarks: {done:#?}"
         );
-        desk.holds(QUEUE, 0).await;
-        desk.holds("orders.retry.7200000", 6).await;
-        desk.holds(PARKED, 1).await;
+        fixture.holds(QUEUE, 0).await;
+        fixture.holds("orders.retry.7200000", 6).await;
+        fixture.holds(PARKED, 1).await;
 
-        let waiting = desk.amqp.drain("orders.retry.7200000").await;
+        let waiting = fixture.amqp.drain("orders.retry.7200000").await;
         let header = |id: &str, name: &str| {
             let message = waiting
                 .iter()
@@ -105,7 +106,7 @@ async fn every_way_to_end_has_its_outcome() {
             header("slow", "x-retry-error-type").unwrap(),
             "HandlerTimeout"
         );
-        let parked = desk.amqp.take(PARKED).await.unwrap();
+        let parked = fixture.amqp.take(PARKED).await.unwrap();
         assert_eq!(
             parked.header_text("x-retry-error-stack").unwrap(),
             "trace\nno such customer"
@@ -121,10 +122,10 @@ async fn every_way_to_end_has_its_outcome() {
 #[tokio::test]
 async fn a_message_comes_back_with_its_past_and_is_parked_in_the_end() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
-        send(&desk, "a", "").await;
+        let fixture = Fixture::with_queue(&broker).await;
+        send(&fixture, "a", "").await;
         let script = "echo \"$RETRYRMQ_ATTEMPT $RETRYRMQ_RETRIES $RETRYRMQ_LAST_ERROR\" >&2; echo \"failed $RETRYRMQ_ATTEMPT\" >&2; exit 1";
-        let done = desk.consume(3, &["--retry=list(100ms, 200ms)"], script).await.exits(0);
+        let done = fixture.consume(3, &["--retry=list(100ms, 200ms)"], script).await.exits(0);
         for line in ["1 0 ", "2 1 failed 1", "3 2 failed 2"] {
             assert!(done.err.lines().any(|said| said == line), "{line}: {done:#?}");
         }
@@ -137,8 +138,8 @@ async fn a_message_comes_back_with_its_past_and_is_parked_in_the_end() {
 #[tokio::test]
 async fn an_end_is_heard_of_where_a_supervisor_ignores_the_end_of_its_children() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
-        let ignoring = |arguments: &[&str]| desk.below("trap '' CHLD", arguments);
+        let fixture = Fixture::with_queue(&broker).await;
+        let ignoring = |arguments: &[&str]| fixture.below("trap '' CHLD", arguments);
         let mut status = tokio::process::Command::new("bash");
         status
             .args(["-c", "trap '' CHLD; exec grep SigIgn: /proc/self/status"])
@@ -147,9 +148,9 @@ async fn an_end_is_heard_of_where_a_supervisor_ignores_the_end_of_its_children()
         let status = finish(status, None).await.exits(0);
         let mask = u64::from_str_radix(status.out["SigIgn:".len()..].trim(), 16).unwrap();
         assert_ne!(mask & 1 << 16, 0, "it is inherited: {status:#?}");
-        send(&desk, "ok", "exit 0").await;
-        send(&desk, "park", "exit 65").await;
-        send(&desk, "slow", "sleep 600").await;
+        send(&fixture, "ok", "exit 0").await;
+        send(&fixture, "park", "exit 65").await;
+        send(&fixture, "slow", "sleep 600").await;
         let arguments = [
             "--json",
             "consume",
@@ -167,7 +168,7 @@ async fn an_end_is_heard_of_where_a_supervisor_ignores_the_end_of_its_children()
         assert_eq!(done.events("handled").len(), 1, "{done:#?}");
         assert_eq!(done.events("parked").len(), 1, "{done:#?}");
         assert_eq!(done.events("retried").len(), 1, "{done:#?}");
-        desk.holds(QUEUE, 0).await;
+        fixture.holds(QUEUE, 0).await;
     })
     .await;
 }
@@ -175,15 +176,15 @@ async fn an_end_is_heard_of_where_a_supervisor_ignores_the_end_of_its_children()
 #[tokio::test]
 async fn rules_go_by_the_kind_of_end() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         for id in ["3", "4"] {
-            send(&desk, id, &format!("exit {id}")).await;
+            send(&fixture, id, &format!("exit {id}")).await;
         }
         let options = [
             "--retry=fixed(1h)",
             "--rule=error=exit status 3 => fixed(3h)",
         ];
-        let done = desk.consume(2, &options, RUN_BODY).await.exits(0);
+        let done = fixture.consume(2, &options, RUN_BODY).await.exits(0);
         let delays: Vec<Value> = done
             .events("retried")
             .into_iter()
@@ -201,9 +202,9 @@ async fn rules_go_by_the_kind_of_end() {
 #[tokio::test]
 async fn without_dlx_the_queue_decides() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
-        send(&desk, "a", "").await;
-        let done = desk
+        let fixture = Fixture::with_queue(&broker).await;
+        send(&fixture, "a", "").await;
+        let done = fixture
             .run(&[
                 "--json",
                 "consume",
@@ -218,8 +219,8 @@ async fn without_dlx_the_queue_decides() {
             .exits(0);
         assert_eq!(done.events("rejected").remove(0)["error"], "no");
         assert!(done.err.contains("dlx is off"), "{done:#?}");
-        desk.holds(QUEUE, 0).await;
-        assert_eq!(desk.amqp.depth(PARKED).await, None, "nothing was made");
+        fixture.holds(QUEUE, 0).await;
+        assert_eq!(fixture.amqp.depth(PARKED).await, None, "nothing was made");
     })
     .await;
 }

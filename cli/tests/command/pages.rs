@@ -9,8 +9,8 @@ use retryrmq_harness::{Broker, on_brokers};
 use tokio::process::Command;
 
 use crate::{
+    fixture::{Fixture, finish, retryrmq},
     readme::says,
-    stage::{Desk, finish, retryrmq},
 };
 
 /// Where pages are.
@@ -73,7 +73,7 @@ fn exit_code(command: &str) -> i32 {
 
 /// Does what a page says; what was wrong, if anything was.
 async fn follow(broker: &Broker, page: &str, text: &str) -> Result<(), String> {
-    let desk = Desk::of(broker).await;
+    let fixture = Fixture::of(broker).await;
     let folder = tempfile::tempdir().expect("a folder");
     let bin = Path::new(env!("CARGO_BIN_EXE_retryrmq"))
         .parent()
@@ -92,7 +92,7 @@ async fn follow(broker: &Broker, page: &str, text: &str) -> Result<(), String> {
             .args(["-c", &format!("set -o pipefail\n{line}")])
             .current_dir(folder.path())
             .env("PATH", format!("{}:{path}", bin.display()))
-            .env("RETRYRMQ_URL", desk.vhost.url())
+            .env("RETRYRMQ_URL", fixture.vhost.url())
             .env("RETRYRMQ_MANAGEMENT_URL", broker.management().url())
             .env("TZ", "UTC")
             .stdin(std::process::Stdio::null())

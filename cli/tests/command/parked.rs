@@ -4,12 +4,13 @@ use retryrmq::types::{AMQPValue, FieldTable};
 use retryrmq_harness::{QueueType, lapin::BasicProperties, on_brokers};
 use serde_json::{Value, json};
 
-use crate::stage::{Desk, PARKED, QUEUE};
+use crate::fixture::{Fixture, PARKED, QUEUE};
 
 /// Five parked messages: `a`, `b` and one without id failed alike, `c` was given up, and the broker dead-lettered `x`.
-async fn stage(broker: &retryrmq_harness::Broker) -> Desk {
-    let desk = Desk::of(broker).await;
-    desk.run(&["topology", QUEUE, "--retry=fixed(1h)", "--apply"])
+async fn set_up(broker: &retryrmq_harness::Broker) -> Fixture {
+    let fixture = Fixture::of(broker).await;
+    fixture
+        .run(&["topology", QUEUE, "--retry=fixed(1h)", "--apply"])
         .await
         .exits(0);
     for (id, body) in [
@@ -28,10 +29,11 @@ async fn stage(broker: &retryrmq_harness::Broker) -> Desk {
         if let Some(id) = id {
             arguments.extend(["--message-id", id]);
         }
-        desk.run(&arguments).await.exits(0);
+        fixture.run(&arguments).await.exits(0);
     }
     let script = "case $(cat) in *park) echo no customer >&2; exit 65;; esac; echo deep >&2; echo 'no answer' >&2; exit 3";
-    desk.consume(4, &["--retry=fixed(1h, retries=0)", "--no-declare"], script)
+    fixture
+        .consume(4, &["--retry=fixed(1h, retries=0)", "--no-declare"], script)
         .await
         .exits(0);
     let mut expired = FieldTable::default();
@@ -40,11 +42,12 @@ async fn stage(broker: &retryrmq_harness::Broker) -> Desk {
         .with_message_id("x".into())
         .with_expiration("1".into())
         .with_headers(expired);
-    desk.amqp
+    fixture
+        .amqp
         .publish_with(QUEUE, vec![0xff, 0x00, 0x41], properties)
         .await;
-    desk.holds(PARKED, 5).await;
-    desk
+    fixture.holds(PARKED, 5).await;
+    fixture
 }
 
 fn ids(lines: &[Value]) -> Vec<&str> {
@@ -57,33 +60,36 @@ fn ids(lines: &[Value]) -> Vec<&str> {
 #[tokio::test]
 async fn a_task_of_celery_is_shown_with_its_name_and_arguments() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
-        desk.run(&["topology", QUEUE, "--retry=fixed(1h)", "--apply"])
+        let fixture = Fixture::of(&broker).await;
+        fixture
+            .run(&["topology", QUEUE, "--retry=fixed(1h)", "--apply"])
             .await
             .exits(0);
-        desk.run(&[
-            "publish",
-            "--queue",
-            QUEUE,
-            "--header=task=shop.charge",
-            "--header=id=5c9b4a6e",
-            "--header=root_id=5c9b4a6e",
-            "--header=argsrepr=(7,)",
-            "--header=kwargsrepr={'currency': 'EUR'}",
-            "[[7], {}, {}]",
-        ])
-        .await
-        .exits(0);
+        fixture
+            .run(&[
+                "publish",
+                "--queue",
+                QUEUE,
+                "--header=task=shop.charge",
+                "--header=id=5c9b4a6e",
+                "--header=root_id=5c9b4a6e",
+                "--header=argsrepr=(7,)",
+                "--header=kwargsrepr={'currency': 'EUR'}",
+                "[[7], {}, {}]",
+            ])
+            .await
+            .exits(0);
         let script = "cat >/dev/null; echo 'no answer' >&2; exit 3";
-        desk.consume(1, &["--retry=fixed(1h, retries=0)", "--no-declare"], script)
+        fixture
+            .consume(1, &["--retry=fixed(1h, retries=0)", "--no-declare"], script)
             .await
             .exits(0);
-        let listed = desk.run(&["parked", "ls", QUEUE]).await.exits(0);
+        let listed = fixture.run(&["parked", "ls", QUEUE]).await.exits(0);
         assert!(listed.out.contains("shop.charge: no answer"), "{listed:?}");
-        let shown = desk.run(&["parked", "show", QUEUE, "#1"]).await.exits(0);
+        let shown = fixture.run(&["parked", "show", QUEUE, "#1"]).await.exits(0);
         let task = "task         shop.charge (7,) {'currency': 'EUR'}";
         assert!(shown.out.contains(task), "{shown:?}");
-        let line = desk
+        let line = fixture
             .run(&["--json", "parked", "show", QUEUE, "#1"])
             .await
             .exits(0)
@@ -96,8 +102,8 @@ async fn a_task_of_celery_is_shown_with_its_name_and_arguments() {
 #[tokio::test]
 async fn ls_tells_what_and_why() {
     on_brokers(|broker| async move {
-        let desk = stage(&broker).await;
-        let lines = desk
+        let fixture = set_up(&broker).await;
+        let lines = fixture
             .run(&["--json", "parked", "ls", QUEUE])
             .await
             .exits(0)
@@ -140,7 +146,7 @@ async fn ls_tells_what_and_why() {
                 .contains("dead-lettered by the broker")
         );
 
-        let groups = desk
+        let groups = fixture
             .run(&["--json", "parked", "ls", QUEUE, "--group"])
             .await
             .exits(0)
@@ -156,15 +162,15 @@ async fn ls_tells_what_and_why() {
         );
         // A part does not look like all of it.
         let ls = ["parked", "ls", QUEUE, "--group", "--limit=2"];
-        let part = desk.run(&ls).await.exits(0);
+        let part = fixture.run(&ls).await.exits(0);
         assert!(part.out.contains('≥'), "{}", part.out);
         assert!(part.err.contains("2 of 5 parked messages"), "{}", part.err);
-        let part = desk.run(&[&["--json"], &ls[..]].concat()).await.exits(0);
+        let part = fixture.run(&[&["--json"], &ls[..]].concat()).await.exits(0);
         assert!(part.err.contains("2 of 5 parked messages"), "{}", part.err);
         assert!(part.lines().iter().all(|group| group["complete"] == false));
         let like = lines[0]["fingerprint"].as_str().unwrap();
         let alike = format!("--fingerprint={}", &like[..8]);
-        let alike = desk
+        let alike = fixture
             .run(&["--json", "parked", "ls", QUEUE, &alike])
             .await
             .exits(0)
@@ -174,7 +180,7 @@ async fn ls_tells_what_and_why() {
         let of_reason =
             |all: &[serde_json::Value]| all.iter().filter(|line| line["reason"] == reason).count();
         let listed = format!("--reason={reason}");
-        let listed = desk
+        let listed = fixture
             .run(&["--json", "parked", "ls", QUEUE, &listed])
             .await
             .exits(0)
@@ -185,19 +191,19 @@ async fn ls_tells_what_and_why() {
         );
         assert_eq!(groups[0]["fingerprint"], lines[0]["fingerprint"]);
 
-        let table = desk.run(&["parked", "ls", QUEUE]).await.exits(0);
+        let table = fixture.run(&["parked", "ls", QUEUE]).await.exits(0);
         assert_eq!(table.out.lines().count(), 6, "{}", table.out);
         assert!(
             table.out.contains("no customer (exit status 65)")
                 && table.out.contains("UTC") | table.out.contains("+00:00")
         );
-        let some = desk
+        let some = fixture
             .run(&["parked", "ls", QUEUE, "--limit=2"])
             .await
             .exits(0);
         assert_eq!(some.out.lines().count(), 3);
         assert!(some.err.contains("2 of 5"), "{some:#?}");
-        desk.holds(PARKED, 5).await;
+        fixture.holds(PARKED, 5).await;
     })
     .await;
 }
@@ -205,8 +211,11 @@ async fn ls_tells_what_and_why() {
 #[tokio::test]
 async fn show_tells_everything_and_is_safe_to_look_at() {
     on_brokers(|broker| async move {
-        let desk = stage(&broker).await;
-        let all = desk.run(&["parked", "show", QUEUE, "--all"]).await.exits(0);
+        let fixture = set_up(&broker).await;
+        let all = fixture
+            .run(&["parked", "show", QUEUE, "--all"])
+            .await
+            .exits(0);
         for words in [
             "no answer (exit status 3)",
             "deep",
@@ -224,7 +233,7 @@ async fn show_tells_everything_and_is_safe_to_look_at() {
             "no control characters: {:?}",
             all.out
         );
-        let lines = desk
+        let lines = fixture
             .run(&["--json", "parked", "show", QUEUE, "c", "#5"])
             .await
             .exits(0)
@@ -245,13 +254,13 @@ async fn show_tells_everything_and_is_safe_to_look_at() {
             (&lines[1]["body_base64"], &lines[1]["routing_key"]),
             (&json!("/wBB"), &json!(QUEUE))
         );
-        let raw = desk
+        let raw = fixture
             .run(&["parked", "show", QUEUE, "x", "--raw"])
             .await
             .exits(0);
         assert_eq!(raw.bytes, [0xff, 0x00, 0x41]);
         for missing in ["nobody", "#6"] {
-            let done = desk
+            let done = fixture
                 .run(&["--json", "parked", "show", QUEUE, missing])
                 .await
                 .exits(3);
@@ -260,7 +269,7 @@ async fn show_tells_everything_and_is_safe_to_look_at() {
                 "{done:#?}"
             );
         }
-        desk.holds(PARKED, 5).await;
+        fixture.holds(PARKED, 5).await;
     })
     .await;
 }
@@ -268,8 +277,8 @@ async fn show_tells_everything_and_is_safe_to_look_at() {
 #[tokio::test]
 async fn replay_sends_back_what_was_chosen() {
     on_brokers(|broker| async move {
-        let desk = stage(&broker).await;
-        let dry = desk
+        let fixture = set_up(&broker).await;
+        let dry = fixture
             .run(&[
                 "--json",
                 "parked",
@@ -285,17 +294,17 @@ async fn replay_sends_back_what_was_chosen() {
             (ids(&dry), &dry[0]["replayed"]),
             (vec!["a", "b", "-"], &json!(false))
         );
-        desk.holds(PARKED, 5).await;
+        fixture.holds(PARKED, 5).await;
         let fingerprint = dry[0]["fingerprint"].as_str().unwrap();
         let start = format!("--fingerprint={}", &fingerprint[..8]);
-        let one = desk
+        let one = fixture
             .run(&["--json", "parked", "replay", QUEUE, &start, "--limit=1"])
             .await
             .exits(0)
             .lines();
         assert_eq!((ids(&one), &one[0]["replayed"]), (vec!["a"], &json!(true)));
-        desk.holds(QUEUE, 1).await;
-        let done = desk
+        fixture.holds(QUEUE, 1).await;
+        let done = fixture
             .run(&["parked", "replay", QUEUE, "#3", "nobody"])
             .await
             .exits(3);
@@ -303,11 +312,12 @@ async fn replay_sends_back_what_was_chosen() {
             done.err.contains("1 message replayed") && done.err.contains("nobody"),
             "{done:#?}"
         );
-        desk.run(&["parked", "replay", QUEUE, "--all"])
+        fixture
+            .run(&["parked", "replay", QUEUE, "--all"])
             .await
             .exits(0);
-        desk.holds(PARKED, 0).await;
-        let seen = desk.consume(5, &[], "true").await.exits(0);
+        fixture.holds(PARKED, 0).await;
+        let seen = fixture.consume(5, &[], "true").await.exits(0);
         let mut handled: Vec<_> = seen
             .events("handled")
             .iter()
@@ -328,34 +338,39 @@ async fn replay_sends_back_what_was_chosen() {
 #[tokio::test]
 async fn drop_asks_and_drops_what_was_chosen() {
     on_brokers(|broker| async move {
-        let desk = stage(&broker).await;
-        let done = desk.run(&["parked", "drop", QUEUE, "--all"]).await.exits(2);
+        let fixture = set_up(&broker).await;
+        let done = fixture
+            .run(&["parked", "drop", QUEUE, "--all"])
+            .await
+            .exits(2);
         assert!(done.err.contains("--yes"), "{done:#?}");
-        desk.run(&["parked", "drop", QUEUE, "--all", "--dry-run"])
+        fixture
+            .run(&["parked", "drop", QUEUE, "--all", "--dry-run"])
             .await
             .exits(0);
-        desk.holds(PARKED, 5).await;
-        desk.run(&["parked", "drop", QUEUE, "--reason=expired", "--yes"])
+        fixture.holds(PARKED, 5).await;
+        fixture
+            .run(&["parked", "drop", QUEUE, "--reason=expired", "--yes"])
             .await
             .exits(0);
-        let lines = desk
+        let lines = fixture
             .run(&["--json", "parked", "ls", QUEUE])
             .await
             .exits(0)
             .lines();
         let third = format!("#3={}", lines[2]["mark"].as_str().unwrap());
-        let done = desk
+        let done = fixture
             .run(&["parked", "drop", QUEUE, "a", &third, "--yes"])
             .await
             .exits(0);
         assert!(done.err.contains("2 messages dropped"), "{done:#?}");
-        let left = desk
+        let left = fixture
             .run(&["--json", "parked", "ls", QUEUE])
             .await
             .exits(0)
             .lines();
         assert_eq!(ids(&left), ["b", "c"]);
-        let none = desk
+        let none = fixture
             .run(&["parked", "drop", QUEUE, "--reason=overflow", "--yes"])
             .await
             .exits(3);
@@ -371,10 +386,10 @@ async fn drop_asks_and_drops_what_was_chosen() {
 #[tokio::test]
 async fn what_was_dropped_is_kept_and_can_be_parked_again_as_it_was() {
     on_brokers(|broker| async move {
-        let desk = stage(&broker).await;
+        let fixture = set_up(&broker).await;
         let listed = async || {
             let all = ["--json", "parked", "ls", QUEUE];
-            let mut lines = desk.run(&all).await.exits(0).lines();
+            let mut lines = fixture.run(&all).await.exits(0).lines();
             for line in &mut lines {
                 line["place"] = Value::Null;
             }
@@ -382,29 +397,29 @@ async fn what_was_dropped_is_kept_and_can_be_parked_again_as_it_was() {
             lines
         };
         let before = listed().await;
-        let done = desk.run(&["parked", "restore", QUEUE, "--all"]).await;
+        let done = fixture.run(&["parked", "restore", QUEUE, "--all"]).await;
         assert!(
             done.exits(3)
                 .err
                 .contains("nothing that was dropped from `orders.parked` is kept")
         );
         let all = ["parked", "drop", QUEUE, "--all", "--yes"];
-        let done = desk.run(&all).await.exits(0);
+        let done = fixture.run(&all).await.exits(0);
         assert!(done.err.contains("5 messages dropped"), "{done:#?}");
         assert!(
             done.err.contains("kept in orders.parked.dropped"),
             "{done:#?}"
         );
-        desk.holds(PARKED, 0).await;
-        desk.holds(DROPPED, 5).await;
+        fixture.holds(PARKED, 0).await;
+        fixture.holds(DROPPED, 5).await;
         let some = ["parked", "restore", QUEUE, "a", "--dry-run"];
-        let done = desk.run(&some).await.exits(0);
+        let done = fixture.run(&some).await.exits(0);
         assert!(
             done.err
                 .contains("1 message would be restored to orders.parked: a"),
             "{done:#?}"
         );
-        let done = desk
+        let done = fixture
             .run(&["parked", "restore", QUEUE, "--all"])
             .await
             .exits(0);
@@ -412,13 +427,13 @@ async fn what_was_dropped_is_kept_and_can_be_parked_again_as_it_was() {
             done.err.contains("5 messages restored to orders.parked"),
             "{done:#?}"
         );
-        desk.holds(PARKED, 5).await;
-        desk.holds(DROPPED, 0).await;
+        fixture.holds(PARKED, 5).await;
+        fixture.holds(DROPPED, 0).await;
         assert_eq!(listed().await, before);
         // They can be replayed as if nothing had been.
         let some = ["parked", "replay", QUEUE, "a"];
-        desk.run(&some).await.exits(0);
-        desk.holds(QUEUE, 1).await;
+        fixture.run(&some).await.exits(0);
+        fixture.holds(QUEUE, 1).await;
     })
     .await;
 }
@@ -426,35 +441,35 @@ async fn what_was_dropped_is_kept_and_can_be_parked_again_as_it_was() {
 #[tokio::test]
 async fn what_is_dropped_for_good_or_forgotten_is_kept_nowhere() {
     on_brokers(|broker| async move {
-        let desk = stage(&broker).await;
+        let fixture = set_up(&broker).await;
         let some = ["parked", "drop", QUEUE, "a", "--yes", "--for-good"];
-        desk.run(&some).await.exits(0);
-        desk.holds(PARKED, 4).await;
-        assert_eq!(desk.amqp.depth(DROPPED).await, None);
+        fixture.run(&some).await.exits(0);
+        fixture.holds(PARKED, 4).await;
+        assert_eq!(fixture.amqp.depth(DROPPED).await, None);
         for keep in ["1", "0s", "366d", "soon"] {
-            let refused = desk
+            let refused = fixture
                 .run(&["parked", "drop", QUEUE, "b", "--yes", "--keep", keep])
                 .await;
             assert!(refused.exits(2).err.contains("--keep is a time"));
         }
         let some = ["parked", "drop", QUEUE, "b", "c", "--yes", "--keep=1h"];
-        desk.run(&some).await.exits(0);
-        desk.holds(DROPPED, 2).await;
+        fixture.run(&some).await.exits(0);
+        fixture.holds(DROPPED, 2).await;
         // Somebody who asks to be forgotten is forgotten there as well.
         let some = ["parked", "forget", QUEUE, "--id=b", "--yes"];
-        let done = desk.run(&some).await.exits(0);
+        let done = fixture.run(&some).await.exits(0);
         assert!(
             done.err
                 .contains("looked through orders.parked, orders.parked.dropped and"),
             "{done:#?}"
         );
-        desk.holds(DROPPED, 1).await;
+        fixture.holds(DROPPED, 1).await;
         // From there a message is dropped for good.
         let rest = ["parked", "drop", DROPPED, "--dlq", "--all", "--yes"];
-        let done = desk.run(&rest).await.exits(0);
+        let done = fixture.run(&rest).await.exits(0);
         assert!(!done.err.contains("kept in"), "{done:#?}");
-        desk.holds(DROPPED, 0).await;
-        desk.holds(PARKED, 2).await;
+        fixture.holds(DROPPED, 0).await;
+        fixture.holds(PARKED, 2).await;
     })
     .await;
 }
@@ -464,8 +479,8 @@ const DROPPED: &str = "orders.parked.dropped";
 #[tokio::test]
 async fn a_queue_that_nothing_was_parked_for() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
-        let done = desk.run(&["parked", "ls", "nope.parked"]).await.exits(3);
+        let fixture = Fixture::of(&broker).await;
+        let done = fixture.run(&["parked", "ls", "nope.parked"]).await.exits(3);
         assert!(
             done.err.contains("give the work queue's name, `nope`"),
             "{done:#?}"
@@ -478,14 +493,14 @@ async fn a_queue_that_nothing_was_parked_for() {
         ] {
             let mut all = vec!["--json", "parked"];
             all.extend(arguments);
-            let done = desk.run(&all).await.exits(3);
+            let done = fixture.run(&all).await.exits(3);
             assert!(
                 done.err.contains("queue_not_found") && done.err.contains("nope.parked"),
                 "{done:#?}"
             );
         }
-        desk.amqp.declare(PARKED, QueueType::Quorum).await;
-        let done = desk.run(&["parked", "ls", QUEUE]).await.exits(0);
+        fixture.amqp.declare(PARKED, QueueType::Quorum).await;
+        let done = fixture.run(&["parked", "ls", QUEUE]).await.exits(0);
         assert!(
             done.out.is_empty() && done.err.contains("nothing is parked"),
             "{done:#?}"

@@ -7,7 +7,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::stage::{Desk, PATIENCE, QUEUE};
+use crate::fixture::{DEADLINE, Fixture, QUEUE};
 
 /// The status and the body; nothing if nobody listens.
 async fn get(port: u16, path: &str) -> Option<(u16, String)> {
@@ -24,12 +24,12 @@ async fn get(port: u16, path: &str) -> Option<(u16, String)> {
 #[tokio::test]
 async fn a_cluster_asks_whether_a_consumer_lives_is_ready_and_how_it_does() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = taken.local_addr().unwrap().port();
         let listen = format!("--listen=127.0.0.1:{port}");
         let consume = ["consume", QUEUE, "--dlx", &listen];
-        let refused = desk
+        let refused = fixture
             .run(&[&consume[..], &["--", "true"]].concat())
             .await
             .exits(1);
@@ -40,17 +40,17 @@ async fn a_cluster_asks_whether_a_consumer_lives_is_ready_and_how_it_does() {
         );
 
         // At the taken port there is no broker.
-        let nowhere = desk.vhost.url().rsplit_once('@').unwrap().0.to_owned();
+        let nowhere = fixture.vhost.url().rsplit_once('@').unwrap().0.to_owned();
         drop(taken);
         let url = format!("{nowhere}@127.0.0.1:{port}/nothing");
         let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let own = free.local_addr().unwrap().port();
         drop(free);
         let waits = format!("--listen=127.0.0.1:{own}");
-        let waiting = desk.start_with(&[
+        let waiting = fixture.start_with(&[
             "--url", &url, "consume", QUEUE, "--wait", &waits, "--", "true",
         ]);
-        eventually(PATIENCE, "it answers while it waits for the broker", || {
+        eventually(DEADLINE, "it answers while it waits for the broker", || {
             get(own, "/healthz")
         })
         .await;
@@ -66,8 +66,8 @@ async fn a_cluster_asks_whether_a_consumer_lives_is_ready_and_how_it_does() {
         waiting.signal(Signal::TERM);
         assert_eq!(waiting.end().await.code(), Some(0));
 
-        let mut running = desk.start(&[&listen], "echo begun; read line; test $line = ok");
-        eventually(PATIENCE, "it is ready", || async {
+        let mut running = fixture.start(&[&listen], "echo begun; read line; test $line = ok");
+        eventually(DEADLINE, "it is ready", || async {
             get(port, "/readyz")
                 .await
                 .filter(|(status, _)| *status == 200)
@@ -77,9 +77,9 @@ async fn a_cluster_asks_whether_a_consumer_lives_is_ready_and_how_it_does() {
             get(port, "/healthz").await.unwrap(),
             (200, "ok\n".to_owned())
         );
-        desk.amqp.publish(QUEUE, "ok\n").await;
+        fixture.amqp.publish(QUEUE, "ok\n").await;
         assert_eq!(running.line().await, "begun");
-        eventually(PATIENCE, "the message is counted", || async {
+        eventually(DEADLINE, "the message is counted", || async {
             let (_, metrics) = get(port, "/metrics").await?;
             let counted = format!("retryrmq_messages_acked_total{{queue=\"{QUEUE}\"}} 1\n");
             metrics.contains(&counted).then_some(())
@@ -88,13 +88,13 @@ async fn a_cluster_asks_whether_a_consumer_lives_is_ready_and_how_it_does() {
         assert_eq!(get(port, "/other").await.unwrap().0, 404);
 
         // While it drains, it lives and is not ready.
-        let mut slow = desk.start(&[&waits], "echo begun; exec sleep 600");
+        let mut slow = fixture.start(&[&waits], "echo begun; exec sleep 600");
         running.signal(Signal::TERM);
         assert_eq!(running.end().await.code(), Some(0));
-        desk.amqp.publish(QUEUE, "slow\n").await;
+        fixture.amqp.publish(QUEUE, "slow\n").await;
         assert_eq!(slow.line().await, "begun");
         slow.drain(Signal::TERM).await;
-        eventually(PATIENCE, "it is not ready any more", || async {
+        eventually(DEADLINE, "it is not ready any more", || async {
             let (status, why) = get(own, "/readyz").await?;
             (status == 503 && why == "the consumer is ending\n").then_some(())
         })

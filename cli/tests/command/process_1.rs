@@ -6,7 +6,7 @@ use retryrmq_harness::{eventually, on_brokers};
 use rustix::process::{Pid, Signal, getuid, kill_process};
 use tokio::process::Command;
 
-use crate::stage::{Desk, PATIENCE, QUEUE, Running};
+use crate::fixture::{DEADLINE, Fixture, QUEUE, Running};
 
 /// Runs a program as process 1 of a PID namespace.
 fn alone() -> Command {
@@ -53,11 +53,11 @@ async fn as_process_1_it_reaps_what_commands_leave_behind() {
         return;
     }
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         let flags = tempfile::tempdir().unwrap();
         let go_on = flags.path().join("go-on");
         for n in 0..40 {
-            desk.amqp.publish(QUEUE, n.to_string()).await;
+            fixture.amqp.publish(QUEUE, n.to_string()).await;
         }
         // In its own group, and in one that it left.
         let script = r#"
@@ -74,12 +74,12 @@ async fn as_process_1_it_reaps_what_commands_leave_behind() {
             .args(["consume", QUEUE, "--dlx", "--retry=fixed(1h)", "--concurrency=8"])
             .args(["--", "sh", "-c", script])
             .arg(&go_on)
-            .env("RETRYRMQ_URL", desk.vhost.url());
+            .env("RETRYRMQ_URL", fixture.vhost.url());
         let mut running = Running::of(command);
-        desk.holds("orders.retry.3600000", 20).await;
+        fixture.holds("orders.retry.3600000", 20).await;
         let process_1 = children(running.pid())[0].0;
         let is_one = |(_, name): &(Pid, String)| name == "retryrmq";
-        eventually(PATIENCE, "only the second process is left", || async {
+        eventually(DEADLINE, "only the second process is left", || async {
             let left = children(process_1);
             if left.len() == 1 && left.iter().all(is_one) {
                 Ok(())
@@ -88,17 +88,17 @@ async fn as_process_1_it_reaps_what_commands_leave_behind() {
             }
         })
         .await;
-        desk.holds(QUEUE, 0).await;
+        fixture.holds(QUEUE, 0).await;
 
-        desk.amqp.publish(QUEUE, "last").await;
+        fixture.amqp.publish(QUEUE, "last").await;
         assert_eq!(running.line().await, "began");
         kill_process(process_1, Signal::TERM).unwrap();
         running.drains().await;
         fs::write(&go_on, "").unwrap();
         assert_eq!(running.line().await, "ended");
         assert_eq!(running.end().await.code(), Some(0));
-        desk.holds(QUEUE, 0).await;
-        desk.holds("orders.retry.3600000", 20).await;
+        fixture.holds(QUEUE, 0).await;
+        fixture.holds("orders.retry.3600000", 20).await;
     })
     .await;
 }

@@ -9,12 +9,12 @@ use retryrmq_harness::{
     on_brokers,
 };
 
-use crate::stage::{Desk, QUEUE};
+use crate::fixture::{Fixture, QUEUE};
 
 #[tokio::test]
 async fn a_message_is_as_it_was_asked_for() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         let arguments = [
             "--json",
             "publish",
@@ -27,8 +27,11 @@ async fn a_message_is_as_it_was_asked_for() {
             "--header=deep:={\"k\":[1.5,true,null]}",
             "{}",
         ];
-        assert_eq!(desk.run(&arguments).await.exits(0).json()["published"], 1);
-        let message = desk.amqp.take(QUEUE).await.unwrap();
+        assert_eq!(
+            fixture.run(&arguments).await.exits(0).json()["published"],
+            1
+        );
+        let message = fixture.amqp.take(QUEUE).await.unwrap();
         assert_eq!((message.text(), message.id()), ("{}", Some("7")));
         assert_eq!(
             message.properties.content_type().as_ref().unwrap().as_str(),
@@ -48,14 +51,15 @@ async fn a_message_is_as_it_was_asked_for() {
 #[tokio::test]
 async fn bodies_come_from_standard_input_too() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         let body = [0, 0xff, b'\n', 0];
-        desk.feed(&["publish", "--queue", QUEUE], &body)
+        fixture
+            .feed(&["publish", "--queue", QUEUE], &body)
             .await
             .exits(0);
-        assert_eq!(desk.amqp.take(QUEUE).await.unwrap().body, body);
+        assert_eq!(fixture.amqp.take(QUEUE).await.unwrap().body, body);
         let lines: String = (1..=1000).map(|n| format!("line {n}\n")).collect();
-        let done = desk
+        let done = fixture
             .feed(
                 &[
                     "--json",
@@ -70,7 +74,7 @@ async fn bodies_come_from_standard_input_too() {
             .await
             .exits(0);
         assert_eq!(done.json()["published"], 1000);
-        let all = desk.amqp.drain(QUEUE).await;
+        let all = fixture.amqp.drain(QUEUE).await;
         for (index, message) in all.iter().enumerate() {
             let (id, body) = (format!("m-{}", index + 1), format!("line {}", index + 1));
             assert_eq!(
@@ -80,10 +84,11 @@ async fn bodies_come_from_standard_input_too() {
             );
         }
         assert_eq!(all.len(), 1000);
-        desk.run(&["publish", "--queue", QUEUE, "--count=3", "again"])
+        fixture
+            .run(&["publish", "--queue", QUEUE, "--count=3", "again"])
             .await
             .exits(0);
-        desk.holds(QUEUE, 3).await;
+        fixture.holds(QUEUE, 3).await;
     })
     .await;
 }
@@ -91,10 +96,10 @@ async fn bodies_come_from_standard_input_too() {
 #[tokio::test]
 async fn what_no_queue_takes_is_an_error() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
-        let done = desk.run(&["publish", QUEUE, "x"]).await.exits(2);
+        let fixture = Fixture::with_queue(&broker).await;
+        let done = fixture.run(&["publish", QUEUE, "x"]).await.exits(2);
         assert!(done.err.contains("pass --queue orders"), "{done:#?}");
-        let done = desk
+        let done = fixture
             .run(&["--json", "publish", "--queue=nope", "x"])
             .await
             .exits(3);
@@ -103,7 +108,7 @@ async fn what_no_queue_takes_is_an_error() {
                 && done.err.contains("there is no queue `nope`"),
             "{done:#?}"
         );
-        let done = desk
+        let done = fixture
             .run(&[
                 "--json",
                 "publish",
@@ -114,10 +119,12 @@ async fn what_no_queue_takes_is_an_error() {
             .await
             .exits(3);
         assert!(done.err.contains("unroutable"), "{done:#?}");
-        desk.run(&["publish", "--exchange=nope", "--routing-key=a.b", "x"])
+        fixture
+            .run(&["publish", "--exchange=nope", "--routing-key=a.b", "x"])
             .await
             .exits(3);
-        desk.amqp
+        fixture
+            .amqp
             .channel()
             .exchange_declare(
                 "shop".into(),
@@ -127,7 +134,8 @@ async fn what_no_queue_takes_is_an_error() {
             )
             .await
             .unwrap();
-        desk.amqp
+        fixture
+            .amqp
             .channel()
             .queue_bind(
                 QUEUE.into(),
@@ -138,10 +146,11 @@ async fn what_no_queue_takes_is_an_error() {
             )
             .await
             .unwrap();
-        desk.run(&["publish", "--exchange=shop", "--routing-key=eu.de", "x"])
+        fixture
+            .run(&["publish", "--exchange=shop", "--routing-key=eu.de", "x"])
             .await
             .exits(0);
-        let message = desk.amqp.take(QUEUE).await.unwrap();
+        let message = fixture.amqp.take(QUEUE).await.unwrap();
         assert_eq!(
             (message.exchange.as_str(), message.routing_key.as_str()),
             ("shop", "eu.de")
@@ -153,17 +162,20 @@ async fn what_no_queue_takes_is_an_error() {
 #[tokio::test]
 async fn a_delayed_message_waits() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
-        desk.run(&["publish", "--queue", QUEUE, "--delay=1h", "x"])
+        let fixture = Fixture::with_queue(&broker).await;
+        fixture
+            .run(&["publish", "--queue", QUEUE, "--delay=1h", "x"])
             .await
             .exits(0);
-        assert_eq!(desk.amqp.depth(QUEUE).await, Some(0));
-        desk.run(&["publish", "--queue", QUEUE, "--delay=200ms", "soon"])
+        assert_eq!(fixture.amqp.depth(QUEUE).await, Some(0));
+        fixture
+            .run(&["publish", "--queue", QUEUE, "--delay=200ms", "soon"])
             .await
             .exits(0);
-        desk.holds(QUEUE, 1).await;
-        assert_eq!(desk.amqp.take(QUEUE).await.unwrap().text(), "soon");
-        desk.run(&["publish", "--queue=nope", "--delay=1s", "x"])
+        fixture.holds(QUEUE, 1).await;
+        assert_eq!(fixture.amqp.take(QUEUE).await.unwrap().text(), "soon");
+        fixture
+            .run(&["publish", "--queue=nope", "--delay=1s", "x"])
             .await
             .exits(3);
     })
@@ -174,31 +186,31 @@ async fn a_delayed_message_waits() {
 #[tokio::test]
 async fn one_of_several_hosts_will_do_and_the_password_may_be_in_a_file() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         let nobody = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let dead = nobody.local_addr().unwrap();
         drop(nobody);
-        let user = desk.vhost.name();
+        let user = fixture.vhost.name();
         let management = broker.management();
         management
             .create_user(user, "4711-sesame", "")
             .await
             .unwrap();
-        let allowed = management.set_permissions(desk.vhost.name(), user, Permissions::ALL);
+        let allowed = management.set_permissions(fixture.vhost.name(), user, Permissions::ALL);
         allowed.await.unwrap();
         let mut file = tempfile::NamedTempFile::new().unwrap();
         writeln!(file, "4711-sesame").unwrap();
-        let at = desk.vhost.url_as(user, "").replacen(":@", "@", 1);
+        let at = fixture.vhost.url_as(user, "").replacen(":@", "@", 1);
         let at = at.replacen('@', &format!("@{dead},"), 1);
         let url = format!("{at}?passwordfile={}", file.path().display());
         for _ in 0..6 {
             let publish = ["--url", &url, "publish", "--queue", QUEUE, "x"];
-            desk.run(&publish).await.exits(0);
+            fixture.run(&publish).await.exits(0);
         }
-        desk.holds(QUEUE, 6).await;
+        fixture.holds(QUEUE, 6).await;
         file.as_file().set_len(0).unwrap();
         let publish = ["--url", &url, "publish", "--queue", QUEUE, "x"];
-        let refused = desk.run(&publish).await;
+        let refused = fixture.run(&publish).await;
         assert!(!refused.status.success(), "{refused:#?}");
         management.delete_user(user).await.unwrap();
     })

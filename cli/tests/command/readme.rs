@@ -5,7 +5,7 @@ use std::{path::Path, process::Stdio};
 use retryrmq_harness::on_brokers;
 use tokio::process::Command;
 
-use crate::stage::{Desk, QUEUE, finish};
+use crate::fixture::{Fixture, QUEUE, finish};
 
 /// The first block behind this text of a page.
 fn block(page: &str, behind: &str) -> String {
@@ -45,11 +45,12 @@ pub(crate) fn says(said: &str, printed: &str) -> bool {
 #[tokio::test]
 async fn when_something_dies_the_page_is_right() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         let publish = ["publish", "--queue", QUEUE, "--message-id", "4711", "{}"];
-        desk.run(&publish).await.exits(0);
+        fixture.run(&publish).await.exits(0);
         let fails = "echo 'no such customer' >&2; exit 1";
-        desk.consume(2, &["--retry", "fixed(1s, retries=1)"], fails)
+        fixture
+            .consume(2, &["--retry", "fixed(1s, retries=1)"], fails)
             .await
             .exits(0);
         let commands = printed();
@@ -58,7 +59,7 @@ async fn when_something_dies_the_page_is_right() {
             let mut words = command.split_whitespace();
             assert_eq!(words.next(), Some("retryrmq"), "{command}");
             let words: Vec<_> = words.collect();
-            let done = finish(desk.command(&words), None).await.exits(0);
+            let done = finish(fixture.command(&words), None).await.exits(0);
             let said = format!("{}\n{}", done.out, done.err);
             for line in lines {
                 assert!(
@@ -67,7 +68,7 @@ async fn when_something_dies_the_page_is_right() {
                 );
             }
         }
-        desk.holds(QUEUE, 1).await;
+        fixture.holds(QUEUE, 1).await;
     })
     .await;
 }
@@ -79,7 +80,7 @@ async fn the_readmes_consumer_in_any_language_prints_what_it_says() {
     on_brokers(|broker| {
         let (script, expected) = (script.clone(), expected.clone());
         async move {
-            let desk = Desk::of(&broker).await;
+            let fixture = Fixture::of(&broker).await;
             let folder = tempfile::tempdir().unwrap();
             let program = Path::new(env!("CARGO_BIN_EXE_retryrmq"));
             let mut path = program.parent().expect("a folder").as_os_str().to_owned();
@@ -90,7 +91,7 @@ async fn the_readmes_consumer_in_any_language_prints_what_it_says() {
                 .args(["-e", "-c", &script])
                 .current_dir(folder.path())
                 .env("PATH", path)
-                .env("RETRYRMQ_URL", desk.vhost.url())
+                .env("RETRYRMQ_URL", fixture.vhost.url())
                 .stdin(Stdio::null())
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::{
-    clinic::Clinic,
-    stage::{Done, QUEUE, finish},
+    fixture::{CommandOutput, QUEUE, finish},
+    management_fixture::ManagementFixture,
 };
 
 /// A copy of the command in a folder of its own: beside the one that was built may be the service's program.
@@ -28,7 +28,7 @@ fn alone(folder: &Path, arguments: &[&str]) -> Command {
     alone
 }
 
-async fn run(folder: &Path, arguments: &[&str]) -> Done {
+async fn run(folder: &Path, arguments: &[&str]) -> CommandOutput {
     finish(alone(folder, arguments), None).await
 }
 
@@ -79,19 +79,19 @@ async fn serve_becomes_the_program_and_says_what_to_install_without_it() {
 #[tokio::test]
 async fn a_queue_is_pointed_at_the_service_once_that_is_there_and_back_again() {
     on_brokers(|broker| async move {
-        let clinic = Clinic::of(&broker).await;
-        clinic.queue(QUEUE, json!({})).await;
+        let management_fixture = ManagementFixture::of(&broker).await;
+        management_fixture.queue(QUEUE, json!({})).await;
         let enable = ["--json", "enable", QUEUE, "--service", "--yes"];
-        let none = clinic.run(&enable).await.exits(3);
+        let none = management_fixture.run(&enable).await.exits(3);
         assert!(
             none.err.contains("start the service there first"),
             "{none:#?}"
         );
-        clinic.fanout("retryrmq.dead").await;
-        let unbound = clinic.run(&enable).await.exits(3);
+        management_fixture.fanout("retryrmq.dead").await;
+        let unbound = management_fixture.run(&enable).await.exits(3);
         assert!(unbound.err.contains("no queue is bound"), "{unbound:#?}");
-        clinic.queue("retryrmq.intake", json!({})).await;
-        let amqp = &clinic.desk.amqp;
+        management_fixture.queue("retryrmq.intake", json!({})).await;
+        let amqp = &management_fixture.fixture.amqp;
         let bound = amqp.channel().queue_bind(
             "retryrmq.intake".into(),
             "retryrmq.dead".into(),
@@ -101,8 +101,11 @@ async fn a_queue_is_pointed_at_the_service_once_that_is_there_and_back_again() {
         );
         bound.await.unwrap();
         // It was enabled without a service before.
-        clinic.run(&["enable", QUEUE, "--yes"]).await.exits(0);
-        let done = clinic.run(&enable).await.exits(0).json();
+        management_fixture
+            .run(&["enable", QUEUE, "--yes"])
+            .await
+            .exits(0);
+        let done = management_fixture.run(&enable).await.exits(0).json();
         let expected = json!({
             "dead-letter-exchange": "retryrmq.dead",
             "dead-letter-strategy": "at-least-once",
@@ -114,14 +117,17 @@ async fn a_queue_is_pointed_at_the_service_once_that_is_there_and_back_again() {
         let got = channel.basic_get(QUEUE.into(), Default::default()).await;
         let message = got.unwrap().expect("it is there");
         message.reject(Default::default()).await.unwrap();
-        clinic.desk.holds("retryrmq.intake", 1).await;
-        let again = clinic
+        management_fixture.fixture.holds("retryrmq.intake", 1).await;
+        let again = management_fixture
             .run(&["enable", QUEUE, "--service", "--yes"])
             .await
             .exits(0);
         assert!(again.out.contains("nothing to do"), "{again:#?}");
-        clinic.run(&["disable", QUEUE, "--yes"]).await.exits(0);
-        let path = format!("policies/{}", clinic.desk.vhost.name());
+        management_fixture
+            .run(&["disable", QUEUE, "--yes"])
+            .await
+            .exits(0);
+        let path = format!("policies/{}", management_fixture.fixture.vhost.name());
         let left: Value = broker.management().get(path).await.unwrap();
         assert_eq!(left, json!([]));
     })

@@ -5,7 +5,7 @@ use std::path::Path;
 use retryrmq_harness::{Permissions, on_brokers};
 use serde_json::Value;
 
-use crate::stage::{Desk, PARKED, QUEUE, finish, retryrmq};
+use crate::fixture::{Fixture, PARKED, QUEUE, finish, retryrmq};
 
 const FILE: &str = r#"
 [policies]
@@ -43,27 +43,35 @@ fn statuses(done: &Value) -> Vec<&str> {
 #[tokio::test]
 async fn a_service_that_may_make_nothing_works_with_what_was_set_up() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let fixture = Fixture::of(&broker).await;
         let folder = tempfile::tempdir().unwrap();
         let file = written(folder.path(), FILE);
-        let missing = desk
+        let missing = fixture
             .run(&["--json", "setup", &file, "--dry-run"])
             .await
             .exits(3)
             .json();
         assert!(statuses(&missing).iter().all(|status| *status == "missing"));
-        assert_eq!(desk.amqp.depth(QUEUE).await, None, "nothing was made");
-        let made = desk.run(&["--json", "setup", &file]).await.exits(0).json();
+        assert_eq!(fixture.amqp.depth(QUEUE).await, None, "nothing was made");
+        let made = fixture
+            .run(&["--json", "setup", &file])
+            .await
+            .exits(0)
+            .json();
         assert!(
             statuses(&made).iter().all(|status| *status == "created"),
             "{made}"
         );
-        let again = desk.run(&["--json", "setup", &file]).await.exits(0).json();
+        let again = fixture
+            .run(&["--json", "setup", &file])
+            .await
+            .exits(0)
+            .json();
         assert!(
             statuses(&again).iter().all(|status| *status == "present"),
             "{again}"
         );
-        let table = desk.run(&["setup", &file]).await.exits(0).out;
+        let table = fixture.run(&["setup", &file]).await.exits(0).out;
         assert!(
             table.contains("rabbitmqctl set_permissions -p") && table.contains("✓ present"),
             "{table}"
@@ -73,7 +81,7 @@ async fn a_service_that_may_make_nothing_works_with_what_was_set_up() {
         let grant = &again["permissions"][0];
         let word = |name: &str| grant[name].as_str().unwrap();
         assert_eq!(word("configure"), "^$");
-        let user = format!("{}-shop", desk.vhost.name());
+        let user = format!("{}-shop", fixture.vhost.name());
         let management = broker.management();
         management.create_user(&user, "pw", "").await.unwrap();
         let may = Permissions {
@@ -82,11 +90,11 @@ async fn a_service_that_may_make_nothing_works_with_what_was_set_up() {
             read: word("read"),
         };
         management
-            .set_permissions(desk.vhost.name(), &user, may)
+            .set_permissions(fixture.vhost.name(), &user, may)
             .await
             .unwrap();
-        desk.amqp.publish(QUEUE, "x").await;
-        let mut service = desk.command(&[
+        fixture.amqp.publish(QUEUE, "x").await;
+        let mut service = fixture.command(&[
             "consume",
             QUEUE,
             "--dlx",
@@ -96,9 +104,9 @@ async fn a_service_that_may_make_nothing_works_with_what_was_set_up() {
             "--",
             "false",
         ]);
-        service.env("RETRYRMQ_URL", desk.vhost.url_as(&user, "pw"));
+        service.env("RETRYRMQ_URL", fixture.vhost.url_as(&user, "pw"));
         finish(service, None).await.exits(0);
-        desk.holds(PARKED, 1).await;
+        fixture.holds(PARKED, 1).await;
         management.delete_user(&user).await.unwrap();
 
         let other = written(
@@ -113,9 +121,9 @@ async fn a_service_that_may_make_nothing_works_with_what_was_set_up() {
                     "retry = \"soon\"\nqueue_type = \"classic\"",
                 ),
         );
-        let differs = desk.run(&["setup", &other]).await.exits(5);
+        let differs = fixture.run(&["setup", &other]).await.exits(5);
         assert!(differs.out.contains("≠ differs"), "{differs:#?}");
-        assert_eq!(desk.amqp.depth("late").await, None, "nothing was made");
+        assert_eq!(fixture.amqp.depth("late").await, None, "nothing was made");
     })
     .await;
 }
@@ -123,27 +131,27 @@ async fn a_service_that_may_make_nothing_works_with_what_was_set_up() {
 #[tokio::test]
 async fn permissions_are_compared_and_given_in_place_of_others() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let fixture = Fixture::of(&broker).await;
         let folder = tempfile::tempdir().unwrap();
         let management = broker.management();
-        let shop = format!("{}-shop", desk.vhost.name());
+        let shop = format!("{}-shop", fixture.vhost.name());
         let text = FILE.replace("user = \"shop\"", &format!("user = \"{shop}\""));
         let file = written(folder.path(), &text);
         let url = format!("--management={}", management.url());
         let setup = ["--json", "setup", &file, "--permissions", &url];
         let run = |more: &'static [&'static str]| {
             let arguments = [&setup[..], more].concat();
-            let desk = &desk;
-            async move { desk.run(&arguments).await }
+            let fixture = &fixture;
+            async move { fixture.run(&arguments).await }
         };
         let done = run(&["--dry-run"]).await.exits(3);
         assert!(done.err.contains(&format!("no user `{shop}`")), "{done:#?}");
         management.create_user(&shop, "pw", "").await.unwrap();
         let done = run(&[]).await.exits(2);
         assert!(done.err.contains("--yes"), "{done:#?}");
-        assert_eq!(desk.amqp.depth(QUEUE).await, None, "nothing was made");
+        assert_eq!(fixture.amqp.depth(QUEUE).await, None, "nothing was made");
 
-        desk.run(&["setup", &file]).await.exits(0);
+        fixture.run(&["setup", &file]).await.exits(0);
         let status = |done: &Value| done["permissions"][0]["status"].clone();
         let before = run(&["--dry-run"]).await.exits(3).json();
         assert_eq!(
@@ -156,9 +164,9 @@ async fn permissions_are_compared_and_given_in_place_of_others() {
             write: ".*",
             read: ".*",
         };
-        let vhost = desk.vhost.name();
+        let vhost = fixture.vhost.name();
         management.set_permissions(vhost, &shop, all).await.unwrap();
-        let table = desk.run(&[&setup[1..], &["--dry-run"]].concat()).await;
+        let table = fixture.run(&[&setup[1..], &["--dry-run"]].concat()).await;
         let table = table.exits(3).out;
         assert!(
             table.contains(&format!("permissions of {shop} in {vhost}"))
@@ -175,10 +183,10 @@ async fn permissions_are_compared_and_given_in_place_of_others() {
             status(&run(&["--dry-run"]).await.exits(0).json()),
             "present"
         );
-        let mut declares = desk.command(&["topology", "other", "--apply"]);
-        declares.env("RETRYRMQ_URL", desk.vhost.url_as(&shop, "pw"));
+        let mut declares = fixture.command(&["topology", "other", "--apply"]);
+        declares.env("RETRYRMQ_URL", fixture.vhost.url_as(&shop, "pw"));
         finish(declares, None).await.exits(5);
-        let mut consumes = desk.command(&[
+        let mut consumes = fixture.command(&[
             "consume",
             QUEUE,
             "--dlx",
@@ -188,8 +196,8 @@ async fn permissions_are_compared_and_given_in_place_of_others() {
             "--",
             "true",
         ]);
-        consumes.env("RETRYRMQ_URL", desk.vhost.url_as(&shop, "pw"));
-        desk.amqp.publish(QUEUE, "x").await;
+        consumes.env("RETRYRMQ_URL", fixture.vhost.url_as(&shop, "pw"));
+        fixture.amqp.publish(QUEUE, "x").await;
         finish(consumes, None).await.exits(0);
 
         // Whoever may not change them is told which tag it takes, and nobody takes his own.
@@ -197,7 +205,7 @@ async fn permissions_are_compared_and_given_in_place_of_others() {
             .create_user(&shop, "pw", "management")
             .await
             .unwrap();
-        let mut asks = desk.command(&["setup", &file, "--permissions", "--dry-run"]);
+        let mut asks = fixture.command(&["setup", &file, "--permissions", "--dry-run"]);
         let (_, host) = management.url().split_once("://").unwrap();
         let host = host.rsplit('@').next().unwrap();
         asks.env(
@@ -211,7 +219,7 @@ async fn permissions_are_compared_and_given_in_place_of_others() {
         );
         management.delete_user(&shop).await.unwrap();
         let own = written(folder.path(), &FILE.replace("\"shop\"", "\"guest\""));
-        let done = desk
+        let done = fixture
             .run(&["setup", &own, "--permissions", &url, "--yes"])
             .await
             .exits(2);
@@ -256,14 +264,14 @@ async fn a_file_that_is_wrong_is_refused_with_its_line_and_column() {
 #[tokio::test]
 async fn what_is_for_others_to_make_is_not_promised() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let fixture = Fixture::of(&broker).await;
         let folder = tempfile::tempdir().unwrap();
         let text = "[[queues]]\nname = \"orders\"\nwork_queue = \"existing\"\n";
         let file = written(folder.path(), text);
-        let done = desk.run(&["setup", &file, "--dry-run"]).await.exits(3);
+        let done = fixture.run(&["setup", &file, "--dry-run"]).await.exits(3);
         assert!(done.err.contains("but for what others make"), "{done:#?}");
-        desk.run(&["setup", &file]).await.exits(3);
-        assert_eq!(desk.amqp.depth(PARKED).await, None, "nothing was made");
+        fixture.run(&["setup", &file]).await.exits(3);
+        assert_eq!(fixture.amqp.depth(PARKED).await, None, "nothing was made");
     })
     .await;
 }

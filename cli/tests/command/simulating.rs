@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::stage::{Done, finish, retryrmq};
+use crate::fixture::{CommandOutput, finish, retryrmq};
 
 const TWO: [&str; 5] = [
     "simulate",
@@ -12,7 +12,7 @@ const TWO: [&str; 5] = [
     "--retry=exponential(1s, factor=4, max=5m, jitter=0.2)",
 ];
 
-async fn run(arguments: &[&str]) -> Done {
+async fn run(arguments: &[&str]) -> CommandOutput {
     let mut command = retryrmq();
     // Nothing answers there.
     command

@@ -11,7 +11,7 @@ use retryrmq_harness::{
 };
 use serde_json::{Value, json};
 
-use crate::stage::{Desk, PARKED, QUEUE, finish, retryrmq};
+use crate::fixture::{Fixture, PARKED, QUEUE, finish, retryrmq};
 
 fn statuses(plan: &Value) -> Vec<&str> {
     plan["items"]
@@ -25,10 +25,10 @@ fn statuses(plan: &Value) -> Vec<&str> {
 #[tokio::test]
 async fn planned_compared_applied_and_there() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let fixture = Fixture::of(&broker).await;
         let plan = ["--json", "topology", QUEUE, "--retry=list(1s, 1m)"];
         let with = |more: &'static str| plan.iter().copied().chain([more]).collect::<Vec<_>>();
-        let offline = desk.run(&with("--offline")).await.exits(0).json();
+        let offline = fixture.run(&with("--offline")).await.exits(0).json();
         let names: Vec<_> = offline["items"]
             .as_array()
             .unwrap()
@@ -46,27 +46,27 @@ async fn planned_compared_applied_and_there() {
             ),
             (&Value::Null, &json!(1000))
         );
-        let before = desk.run(&plan).await.exits(3).json();
+        let before = fixture.run(&plan).await.exits(3).json();
         assert_eq!(
             (statuses(&before), &before["complete"]),
             (vec!["missing"; 4], &json!(false))
         );
-        assert_eq!(desk.amqp.depth(QUEUE).await, None, "nothing was made");
+        assert_eq!(fixture.amqp.depth(QUEUE).await, None, "nothing was made");
         assert_eq!(
-            statuses(&desk.run(&with("--apply")).await.exits(0).json()),
+            statuses(&fixture.run(&with("--apply")).await.exits(0).json()),
             ["created"; 4]
         );
         assert_eq!(
-            statuses(&desk.run(&with("--apply")).await.exits(0).json()),
+            statuses(&fixture.run(&with("--apply")).await.exits(0).json()),
             ["present"; 4],
             "idempotent"
         );
-        let after = desk.run(&plan).await.exits(0);
+        let after = fixture.run(&plan).await.exits(0);
         assert_eq!(
             (statuses(&after.json()), &after.json()["complete"]),
             (vec!["present"; 4], &json!(true))
         );
-        let table = desk
+        let table = fixture
             .run(&["topology", QUEUE, "--retry=list(1s, 1m)"])
             .await
             .exits(0)
@@ -81,7 +81,7 @@ async fn planned_compared_applied_and_there() {
             table.contains("orders  exists, and is taken as it is\n\n"),
             "{table}"
         );
-        let planned = desk
+        let planned = fixture
             .run(&["topology", QUEUE, "--offline"])
             .await
             .exits(0)
@@ -90,8 +90,12 @@ async fn planned_compared_applied_and_there() {
             planned.contains("orders  would be declared with\n  x-queue-type"),
             "{planned}"
         );
-        desk.run(&["publish", "--queue", QUEUE, "x"]).await.exits(0);
-        desk.consume(1, &["--retry=list(1s, 1m)", "--no-declare"], "true")
+        fixture
+            .run(&["publish", "--queue", QUEUE, "x"])
+            .await
+            .exits(0);
+        fixture
+            .consume(1, &["--retry=list(1s, 1m)", "--no-declare"], "true")
             .await
             .exits(0);
     })
@@ -102,17 +106,22 @@ async fn planned_compared_applied_and_there() {
 #[tokio::test]
 async fn what_was_planned_for_delays_that_repeat_is_all_that_consuming_needs() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let fixture = Fixture::of(&broker).await;
         let policy = "--retry=exponential(10ms, factor=1.05, max=1s, retries=30)";
-        desk.run(&["topology", QUEUE, policy, "--apply"])
+        fixture
+            .run(&["topology", QUEUE, policy, "--apply"])
             .await
             .exits(0);
-        desk.run(&["publish", "--queue", QUEUE, "x"]).await.exits(0);
-        desk.consume(31, &[policy, "--no-declare"], "exit 1")
+        fixture
+            .run(&["publish", "--queue", QUEUE, "x"])
             .await
             .exits(0);
-        desk.holds(PARKED, 1).await;
-        desk.holds(QUEUE, 0).await;
+        fixture
+            .consume(31, &[policy, "--no-declare"], "exit 1")
+            .await
+            .exits(0);
+        fixture.holds(PARKED, 1).await;
+        fixture.holds(QUEUE, 0).await;
     })
     .await;
 }
@@ -121,8 +130,8 @@ async fn what_was_planned_for_delays_that_repeat_is_all_that_consuming_needs() {
 #[tokio::test]
 async fn a_rule_may_be_about_those_without_a_routing_key() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
-        let channel = desk.amqp.channel();
+        let fixture = Fixture::with_queue(&broker).await;
+        let channel = fixture.amqp.channel();
         let made = channel.exchange_declare(
             "all".into(),
             ExchangeKind::Fanout,
@@ -139,13 +148,13 @@ async fn a_rule_may_be_about_those_without_a_routing_key() {
         );
         bound.await.unwrap();
         let nameless = BasicProperties::default();
-        desk.amqp.publish_to("all", "", "x", nameless).await;
-        desk.amqp.publish(QUEUE, "y").await;
+        fixture.amqp.publish_to("all", "", "x", nameless).await;
+        fixture.amqp.publish(QUEUE, "y").await;
         let policies = ["--retry=fixed(20m)", "--rule=routing_key= => fixed(10m)"];
-        desk.consume(2, &policies, "exit 1").await.exits(0);
-        desk.holds("orders.retry.600000", 1).await;
-        desk.holds("orders.retry.1200000", 1).await;
-        let waits = desk.amqp.take("orders.retry.600000").await.unwrap();
+        fixture.consume(2, &policies, "exit 1").await.exits(0);
+        fixture.holds("orders.retry.600000", 1).await;
+        fixture.holds("orders.retry.1200000", 1).await;
+        let waits = fixture.amqp.take("orders.retry.600000").await.unwrap();
         assert_eq!(waits.text(), "x");
     })
     .await;
@@ -154,10 +163,10 @@ async fn a_rule_may_be_about_those_without_a_routing_key() {
 #[tokio::test]
 async fn the_work_queue_is_made_as_it_is_said() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let fixture = Fixture::of(&broker).await;
         let said = ["topology", QUEUE, "--work-queue={\"x-max-priority\": 3}"];
         let planned = [&["--json"], &said[..], &["--offline"]].concat();
-        let plan = desk.run(&planned).await.exits(0).json();
+        let plan = fixture.run(&planned).await.exits(0).json();
         assert_eq!(
             (&plan["items"][1]["name"], &plan["items"][1]["arguments"]),
             (&json!(QUEUE), &json!({"x-max-priority": 3}))
@@ -166,26 +175,29 @@ async fn the_work_queue_is_made_as_it_is_said() {
             &["topology", QUEUE, "--work-queue=existing"],
             &["--apply"][..],
         ];
-        let refused = desk.run(&existing.concat()).await.exits(3);
+        let refused = fixture.run(&existing.concat()).await.exits(3);
         assert!(refused.err.contains("`existing`"), "{refused:#?}");
-        assert!(desk.vhost.queues().await.is_empty(), "nothing was made");
-        let compared = desk.run(existing[0]).await.exits(3);
+        assert!(fixture.vhost.queues().await.is_empty(), "nothing was made");
+        let compared = fixture.run(existing[0]).await.exits(3);
         assert!(
             compared.err.contains("--work-queue existing"),
             "{compared:#?}"
         );
-        desk.run(&[&said[..], &["--apply"]].concat()).await.exits(0);
+        fixture
+            .run(&[&said[..], &["--apply"]].concat())
+            .await
+            .exits(0);
         assert_eq!(
-            desk.vhost.queue(QUEUE).await.unwrap().arguments()["x-max-priority"],
+            fixture.vhost.queue(QUEUE).await.unwrap().arguments()["x-max-priority"],
             3
         );
-        desk.run(&existing.concat()).await.exits(0);
+        fixture.run(&existing.concat()).await.exits(0);
         for (bad, named) in [
             ("stream", "quorum, classic, existing"),
             ("{", "JSON object"),
         ] {
             let bad = format!("--work-queue={bad}");
-            let refused = desk.run(&["topology", QUEUE, &bad]).await.exits(2);
+            let refused = fixture.run(&["topology", QUEUE, &bad]).await.exits(2);
             assert!(refused.err.contains(named), "{refused:#?}");
         }
     })
@@ -195,19 +207,21 @@ async fn the_work_queue_is_made_as_it_is_said() {
 #[tokio::test]
 async fn a_consumer_makes_the_work_queue_as_it_is_said() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let fixture = Fixture::of(&broker).await;
         let run = ["consume", QUEUE, "--dlx", "--idle=100ms"];
         let consume = async |what: &str| {
             let what = format!("--work-queue={what}");
-            desk.run(&[&run[..], &[&what, "--", "true"]].concat()).await
+            fixture
+                .run(&[&run[..], &[&what, "--", "true"]].concat())
+                .await
         };
         let refused = consume("existing").await.exits(3);
         assert!(refused.err.contains(QUEUE), "{refused:#?}");
-        assert!(desk.vhost.queue(QUEUE).await.is_none(), "it was made");
+        assert!(fixture.vhost.queue(QUEUE).await.is_none(), "it was made");
         let refused = consume("{").await.exits(2);
         assert!(refused.err.contains("JSON object"), "{refused:#?}");
         consume("{\"x-max-priority\": 3}").await.exits(0);
-        let made = desk.vhost.queue(QUEUE).await.unwrap();
+        let made = fixture.vhost.queue(QUEUE).await.unwrap();
         assert_eq!(made.arguments()["x-max-priority"], 3);
         assert!(
             !made.arguments().contains_key("x-dead-letter-exchange"),
@@ -220,11 +234,12 @@ async fn a_consumer_makes_the_work_queue_as_it_is_said() {
 #[tokio::test]
 async fn a_queue_with_other_arguments_is_named() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
-        desk.amqp
+        let fixture = Fixture::of(&broker).await;
+        fixture
+            .amqp
             .declare("orders.retry.1000", QueueType::Classic)
             .await;
-        let compared = desk
+        let compared = fixture
             .run(&["--json", "topology", QUEUE, "--retry=fixed(1s)"])
             .await
             .exits(5)
@@ -236,12 +251,12 @@ async fn a_queue_with_other_arguments_is_named() {
                 .unwrap()
                 .contains("orders.retry.1000")
         );
-        let shown = desk
+        let shown = fixture
             .run(&["topology", QUEUE, "--retry=fixed(1s)"])
             .await
             .exits(5);
         assert!(shown.out.contains("≠ differs"), "{}", shown.out);
-        let applied = desk
+        let applied = fixture
             .run(&["--json", "topology", QUEUE, "--retry=fixed(1s)", "--apply"])
             .await
             .exits(5);
@@ -250,7 +265,7 @@ async fn a_queue_with_other_arguments_is_named() {
                 && applied.err.contains("orders.retry.1000"),
             "{applied:#?}"
         );
-        let refused = desk
+        let refused = fixture
             .consume(1, &["--retry=fixed(1s)"], "true")
             .await
             .exits(5);
@@ -262,7 +277,7 @@ async fn a_queue_with_other_arguments_is_named() {
 #[tokio::test]
 async fn a_strategy_that_the_broker_cannot_serve_makes_nothing() {
     on_every_broker(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let fixture = Fixture::of(&broker).await;
         let arguments = [
             "--json",
             "topology",
@@ -273,18 +288,18 @@ async fn a_strategy_that_the_broker_cannot_serve_makes_nothing() {
         ];
         if broker.version() >= "4.3.0".parse().unwrap() {
             assert_eq!(
-                desk.run(&arguments).await.exits(0).json()["strategy"],
+                fixture.run(&arguments).await.exits(0).json()["strategy"],
                 "native"
             );
         } else {
-            let done = desk.run(&arguments).await.exits(5);
+            let done = fixture.run(&arguments).await.exits(5);
             assert!(
                 done.err.contains("strategy_refused") && done.err.contains("retry-queues"),
                 "{done:#?}"
             );
-            assert_eq!(desk.amqp.depth(QUEUE).await, None);
+            assert_eq!(fixture.amqp.depth(QUEUE).await, None);
         }
-        let other = desk
+        let other = fixture
             .run(&[
                 "topology",
                 QUEUE,
@@ -318,21 +333,21 @@ async fn the_plan_alone_needs_no_broker() {
 #[tokio::test]
 async fn a_stream_is_no_queue_to_be_consumed() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let fixture = Fixture::of(&broker).await;
         let mut stream = lapin::types::FieldTable::default();
         let kind = lapin::types::AMQPValue::LongString("stream".into());
         stream.insert("x-queue-type".into(), kind);
         let durable = lapin::options::QueueDeclareOptions::durable();
-        let channel = desk.amqp.new_channel().await;
+        let channel = fixture.amqp.new_channel().await;
         channel
             .queue_declare(QUEUE.into(), durable, stream)
             .await
             .unwrap();
-        let compared = desk.run(&["topology", QUEUE]).await.exits(5);
+        let compared = fixture.run(&["topology", QUEUE]).await.exits(5);
         assert!(compared.out.contains("is a stream"), "{compared:#?}");
         for refused in [
-            desk.run(&["topology", QUEUE, "--apply"]).await.exits(5),
-            desk.consume(1, &[], "true").await.exits(5),
+            fixture.run(&["topology", QUEUE, "--apply"]).await.exits(5),
+            fixture.consume(1, &[], "true").await.exits(5),
         ] {
             assert!(refused.err.contains("is a stream"), "{refused:#?}");
         }
@@ -343,22 +358,22 @@ async fn a_stream_is_no_queue_to_be_consumed() {
 #[tokio::test]
 async fn where_messages_are_parked_is_no_queue_to_be_consumed() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let fixture = Fixture::of(&broker).await;
         for queue in [PARKED, "orders.retry.1000"] {
-            desk.amqp.declare(queue, QueueType::Quorum).await;
-            desk.amqp.publish(queue, "kept").await;
+            fixture.amqp.declare(queue, QueueType::Quorum).await;
+            fixture.amqp.publish(queue, "kept").await;
             for command in [
                 &["consume", queue, "--", "true"][..],
                 &["consume", queue, "--dlx", "--", "true"],
                 &["topology", queue, "--apply"],
             ] {
-                let refused = desk.run(command).await.exits(2);
+                let refused = fixture.run(command).await.exits(2);
                 assert!(
                     refused.err.contains("orders") && refused.err.contains("--reserved-name"),
                     "{refused:#?}"
                 );
             }
-            assert_eq!(desk.amqp.depth(queue).await, Some(1));
+            assert_eq!(fixture.amqp.depth(queue).await, Some(1));
             let meant = [
                 "consume",
                 queue,
@@ -367,8 +382,8 @@ async fn where_messages_are_parked_is_no_queue_to_be_consumed() {
                 "--",
                 "true",
             ];
-            desk.run(&meant).await.exits(0);
-            assert_eq!(desk.amqp.depth(queue).await, Some(0));
+            fixture.run(&meant).await.exits(0);
+            assert_eq!(fixture.amqp.depth(queue).await, Some(0));
         }
     })
     .await;
@@ -377,10 +392,10 @@ async fn where_messages_are_parked_is_no_queue_to_be_consumed() {
 #[tokio::test]
 async fn a_management_address_that_cannot_be_is_refused_before_anything_is_made() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let fixture = Fixture::of(&broker).await;
         let make = ["topology", QUEUE, "--apply", "--management=ftp://shop"];
-        desk.run(&make).await.exits(2);
-        assert_eq!(desk.amqp.depth(QUEUE).await, None);
+        fixture.run(&make).await.exits(2);
+        assert_eq!(fixture.amqp.depth(QUEUE).await, None);
     })
     .await;
 }

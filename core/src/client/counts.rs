@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Client;
 use crate::{
     ErrorKind, Result,
-    connection::{Addresses, Census, Connection, Count},
+    connection::{Addresses, Connection, QueueCount, ReadyCounter},
     topology::name,
 };
 
@@ -18,31 +18,31 @@ impl Client {
     /// [`Timeout`](crate::ErrorKind::Timeout) if a majority of a queue's nodes is away, or the node of a classic queue;
     /// [`AccessRefused`](crate::ErrorKind::AccessRefused), and those of a lost connection.
     pub async fn depths(&self, queues: &[String]) -> Result<Vec<Option<(u32, u32)>>> {
-        let census = Census::new(self.addresses());
-        let depths = depths(self.addresses(), &census, queues).await;
-        census.close().await;
+        let counter = ReadyCounter::new(self.addresses());
+        let depths = depths(self.addresses(), &counter, queues).await;
+        counter.close().await;
         depths
     }
 }
 
 async fn depths(
     addresses: &Arc<Addresses>,
-    census: &Census,
+    counter: &ReadyCounter,
     queues: &[String],
 ) -> Result<Vec<Option<(u32, u32)>>> {
     let mut depths = Vec::with_capacity(queues.len());
     let mut connection = Connection::open(addresses, "depths").await?;
     for queue in queues {
         let queue = name(queue)?;
-        let mut count = census.of(&connection, &queue).await;
+        let mut count = counter.of(&connection, &queue).await;
         if matches!(&count, Err(error) if error.kind() == ErrorKind::ConnectionLost) {
             // Each missing queue uses up a channel number for good; the next connection has all of them.
             connection.close().await;
             connection = Connection::open(addresses, "depths").await?;
-            count = census.of(&connection, &queue).await;
+            count = counter.of(&connection, &queue).await;
         }
         depths.push(match count {
-            Ok(Count { found, .. }) => Some((found.message_count(), found.consumer_count())),
+            Ok(QueueCount { found, .. }) => Some((found.message_count(), found.consumer_count())),
             Err(error) if error.kind() == ErrorKind::QueueNotFound => None,
             Err(error) => return Err(error),
         });

@@ -27,7 +27,7 @@ impl Client {
     /// Waits up to 20 seconds for the confirms of publishes in progress, unless the connection is lost, and up to 2 seconds in a memory or disk
     /// alarm. During and after this call, [`publish`](Self::publish) returns [`Closed`](crate::ErrorKind::Closed).
     pub async fn close(&self) {
-        self.0.looks.close().await;
+        self.0.probe_connection.close().await;
         self.0.consuming.close().await;
         let _none_begins = self.published().await;
         self.0.publishing.close().await;

@@ -28,7 +28,7 @@ mod runtime;
 mod streams;
 mod totals;
 
-use self::{end::end_together, parked_gauge::Depths, runtime::same_process};
+use self::{end::end_together, parked_gauge::ParkedGauge, runtime::same_process};
 use crate::{
     Error, ErrorKind, Result,
     connection::{
@@ -39,10 +39,11 @@ use crate::{
     parking::Parked,
     publish::{Publish, Publisher},
     retry::format_duration,
-    telemetry::{Complaints, Counters, Metrics},
+    telemetry::{Counters, Metrics, WarnLimiter},
     topology::{
-        DeadLetterProbes, DelayQueues, Finding, Lacking, Mode, Plan, QueueType, Route, SAFE_AGE,
-        Strategy, Wait, age_marker, apply_some, check_waiting, warn_of_parking, warn_of_unseen,
+        DeadLetterProbes, DelayQueues, Finding, MissingItems, Mode, Plan, QueueType, Route,
+        SAFE_AGE, Strategy, Wait, age_marker, apply_some, check_waiting, warn_of_parking,
+        warn_of_unseen,
     },
     unreadable::{Reasons, Unreadable},
     waiting::Waiting,
@@ -149,8 +150,8 @@ struct Inner {
     /// Each publish reads it until its message is answered. The end writes it.
     publishes: RwLock<()>,
     metrics: Metrics,
-    depths: Arc<Depths>,
-    looks: Arc<ProbeConnection>,
+    parked_gauge: Arc<ParkedGauge>,
+    probe_connection: Arc<ProbeConnection>,
     reconnects: Arc<AtomicU64>,
     /// Whether the broker has refused a second consumer on a channel.
     one_consumer: AtomicBool,
@@ -218,11 +219,11 @@ impl Client {
                 reconnects.fetch_add(1, Ordering::Relaxed);
             }
         };
-        let bell = ReconnectSignal::new();
+        let reconnect_signal = ReconnectSignal::new();
         let keeping = |purpose| LinkOptions {
             purpose,
             ends_when_refused: options.end_when_refused,
-            bell: bell.clone(),
+            reconnect_signal: reconnect_signal.clone(),
         };
         let open = |purpose| {
             Link::open(
@@ -233,7 +234,7 @@ impl Client {
         };
         // For all tries.
         let are_in_env = LazyLock::new(Addresses::are_in_env);
-        let (mut pause, mut complaints) = (FIRST_PAUSE, Complaints::default());
+        let (mut pause, mut warn_limiter) = (FIRST_PAUSE, WarnLimiter::default());
         let (consuming, publishing, server) = loop {
             // One after the other: if the first is refused, the second need not try.
             let opened = async {
@@ -244,7 +245,7 @@ impl Client {
             let opened = opened.await;
             match opened.map_err(|error| addresses.explained(error, || *are_in_env)) {
                 Err(error) if options.wait && error.is_transient() => {
-                    if complaints.is_news(error.to_string()) {
+                    if warn_limiter.is_news(error.to_string()) {
                         warn!(address = %addresses, %error, "the broker is not there yet; trying again");
                     } else {
                         debug!(address = %addresses, %error, "the broker is not there yet; trying again");
@@ -263,11 +264,11 @@ impl Client {
             ]));
         }
         let metrics = Metrics::default();
-        let looks = Arc::new(ProbeConnection::new(&addresses));
+        let probe_connection = Arc::new(ProbeConnection::new(&addresses));
         Ok(Self(Arc::new(Inner {
             pid: std::process::id(),
-            depths: Depths::new(metrics.depth(), &addresses, &looks),
-            looks,
+            parked_gauge: ParkedGauge::new(metrics.depth(), &addresses, &probe_connection),
+            probe_connection,
             addresses,
             options,
             server,
@@ -391,7 +392,7 @@ impl Client {
         let queue = message.queue().to_owned();
         let route = Strategy::RetryQueues
             .scheme()
-            .route(&queue, Wait::Ladder(delay));
+            .route(&queue, Wait::DelayStep(delay));
         let Route::Copy {
             routing_key,
             expiration,
@@ -408,7 +409,7 @@ impl Client {
         // A waiting queue routes to the work queue by name. If that does not exist, the message would be lost when its time is over.
         waits.ensure(&queue).await?;
         waits.ensure(&routing_key).await?;
-        waits.look_for_marker(&routing_key);
+        waits.find_marker(&routing_key);
         let connection = self.0.publisher.connection().await?;
         let sent = Instant::now();
         let published = self
@@ -422,11 +423,13 @@ impl Client {
             return Err(error);
         }
         let loss = "the message may have gone with it; publish it again";
-        let mature = waits.mature(&routing_key, sent, &connection, loss);
-        timeout(LONGEST_YOUTH, mature).await.unwrap_or_else(|_| {
-            let why = format!("{SHORT_OF_RESOURCES}: {loss}");
-            Err(Error::new(ErrorKind::Timeout, why))
-        })
+        let wait_durable = waits.wait_durable(&routing_key, sent, &connection, loss);
+        timeout(LONGEST_YOUTH, wait_durable)
+            .await
+            .unwrap_or_else(|_| {
+                let why = format!("{SHORT_OF_RESOURCES}: {loss}");
+                Err(Error::new(ErrorKind::Timeout, why))
+            })
     }
 
     /// The waiting queues that messages published to `queue` with a delay use.
@@ -476,7 +479,7 @@ impl Client {
     /// as the previous call.
     #[must_use]
     pub fn metrics_text(&self) -> String {
-        self.0.depths.refresh(&self.0.consuming);
+        self.0.parked_gauge.refresh(&self.0.consuming);
         let open = |link: &Link| link.health().is_ok();
         self.0.metrics.text([
             (CONSUME, open(&self.0.consuming)),
@@ -516,11 +519,11 @@ impl Client {
             self.0.probes.check(&self.0.addresses, plan).await?;
         }
         let mut connection = Connection::open(&self.0.addresses, "topology").await?;
-        let mut lacking = Lacking::default();
+        let mut missing_items = MissingItems::default();
         let found = self
-            .examined(&mut connection, plan, mode, &mut lacking)
+            .examined(&mut connection, plan, mode, &mut missing_items)
             .await;
-        let findings = lacking.or(found);
+        let findings = missing_items.or(found);
         if mode != Mode::Require
             && let Ok(findings) = &findings
         {
@@ -546,7 +549,7 @@ impl Client {
         connection: &mut Connection,
         plan: &Plan,
         mode: Mode,
-        lacking: &mut Lacking,
+        missing_items: &mut MissingItems,
     ) -> Result<Vec<Finding>> {
         let at_a_time = (connection.channels() / CHANNELS_OF_AN_ITEM).max(1);
         let mut findings = Vec::with_capacity(plan.items.len());
@@ -555,7 +558,7 @@ impl Client {
                 connection.close().await;
                 *connection = Connection::open(&self.0.addresses, "topology").await?;
             }
-            findings.extend(apply_some(connection, items, mode, lacking).await?);
+            findings.extend(apply_some(connection, items, mode, missing_items).await?);
         }
         Ok(findings)
     }
@@ -605,8 +608,8 @@ impl Client {
     }
 
     /// The connection for looks at queues that may be missing.
-    pub(crate) fn looks(&self) -> &ProbeConnection {
-        &self.0.looks
+    pub(crate) fn probe_connection(&self) -> &ProbeConnection {
+        &self.0.probe_connection
     }
 
     pub(crate) fn publisher(&self) -> &Publisher {
@@ -654,7 +657,7 @@ impl Client {
 
     /// Adds the number of messages parked for `queue` to the metrics.
     pub(crate) fn watch_parked(&self, queue: &str) {
-        self.0.depths.watch(queue);
+        self.0.parked_gauge.watch(queue);
     }
 }
 

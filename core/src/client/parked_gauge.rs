@@ -18,9 +18,10 @@ use tracing::debug;
 use crate::{
     ErrorKind, Result,
     connection::{
-        Addresses, Census, Connection, Link, OpenChannel, ProbeConnection, is_doubtful, look,
+        Addresses, Connection, Link, OpenChannel, ProbeConnection, ReadyCounter, is_doubtful,
+        passive_declare,
     },
-    telemetry::Depth,
+    telemetry::ParkedDepth,
     topology::{name, parking_queue},
 };
 
@@ -28,8 +29,8 @@ use crate::{
 const FRESH: Duration = Duration::from_secs(5);
 
 /// The parking queues of a client's consumers.
-pub(super) struct Depths {
-    depth: Depth,
+pub(super) struct ParkedGauge {
+    depth: ParkedDepth,
     addresses: Arc<Addresses>,
     looks: Arc<ProbeConnection>,
     state: Mutex<State>,
@@ -58,10 +59,10 @@ enum Known {
     Unreadable,
 }
 
-impl Depths {
+impl ParkedGauge {
     /// MUST be called inside a runtime.
     pub(super) fn new(
-        depth: Depth,
+        depth: ParkedDepth,
         addresses: &Arc<Addresses>,
         looks: &Arc<ProbeConnection>,
     ) -> Arc<Self> {
@@ -96,11 +97,11 @@ impl Depths {
         }
         state.is_looking = true;
         drop(state);
-        let (depths, link) = (Arc::clone(self), Arc::downgrade(link));
+        let (parked_gauge, link) = (Arc::clone(self), Arc::downgrade(link));
         self.runtime.spawn(async move {
             // Dropped even when this task is dropped with its runtime.
-            let looking = Looking(&depths);
-            if let Err(error) = depths.look(&link).await {
+            let looking = RefreshGuard(&parked_gauge);
+            if let Err(error) = parked_gauge.look(&link).await {
                 debug!(%error, "how many messages are parked is not known");
             }
             drop(looking);
@@ -143,7 +144,7 @@ impl Depths {
                     None => connection.channel().await?,
                 }
             };
-            match look(open.lapin(), name(&parking_queue(&queue))?).await {
+            match passive_declare(open.lapin(), name(&parking_queue(&queue))?).await {
                 Ok(parked) => {
                     let parked = match self.known(&queue) {
                         // Whatever prevents this count, such as a limit on connections, says nothing about the other queues.
@@ -211,9 +212,9 @@ impl Depths {
     async fn counted(&self, queue: &str) -> Result<Option<u32>> {
         // A connection of its own: finding out the queue's type uses up a channel number for good.
         let connection = Connection::open(&self.addresses, "depths").await?;
-        let census = Census::hasty(&self.addresses);
-        let count = census.of(&connection, &name(&parking_queue(queue))?).await;
-        census.close().await;
+        let counter = ReadyCounter::hasty(&self.addresses);
+        let count = counter.of(&connection, &name(&parking_queue(queue))?).await;
+        counter.close().await;
         connection.close().await;
         match count {
             Ok(count) if count.doubt.is_some() => {
@@ -233,9 +234,9 @@ fn connected(link: &Weak<Link>) -> Option<Result<Arc<Connection>>> {
     link.connection().now_or_never()
 }
 
-struct Looking<'a>(&'a Depths);
+struct RefreshGuard<'a>(&'a ParkedGauge);
 
-impl Drop for Looking<'_> {
+impl Drop for RefreshGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state();
         state.is_looking = false;

@@ -11,14 +11,14 @@ const THREADS: usize = 1;
 
 /// The runtime of one process, linked to those of the processes forked from it. The parent's runtime is never dropped in a child: that
 /// would wait for threads that the child does not have.
-struct Own {
+struct ProcessRuntime {
     pid: u32,
     runtime: Runtime,
-    forked: OnceBox<Own>,
+    forked: OnceBox<ProcessRuntime>,
 }
 
 /// No lock: a fork could copy it locked, forever.
-static OWN: OnceBox<Own> = OnceBox::new();
+static OWN: OnceBox<ProcessRuntime> = OnceBox::new();
 
 /// The library's own tokio runtime. It is made at the first call, with one worker thread. A forked process inherits no threads, so its
 /// first call makes a new one. It is never shut down. Programs that have a tokio runtime do not need it.
@@ -39,7 +39,7 @@ pub fn runtime() -> Result<Handle> {
     Ok(own.runtime.handle().clone())
 }
 
-fn make(pid: u32) -> Result<Box<Own>> {
+fn make(pid: u32) -> Result<Box<ProcessRuntime>> {
     let runtime = Builder::new_multi_thread()
         .worker_threads(THREADS)
         .thread_name("retryrmq")
@@ -52,7 +52,7 @@ fn make(pid: u32) -> Result<Box<Own>> {
             )
             .with_source(error)
         })?;
-    Ok(Box::new(Own {
+    Ok(Box::new(ProcessRuntime {
         pid,
         runtime,
         forked: OnceBox::new(),

@@ -2,7 +2,7 @@
 
 use crate::{
     Client, ErrorKind, Result,
-    connection::{Census, Connection, Count, OpenChannel, look},
+    connection::{Connection, OpenChannel, QueueCount, ReadyCounter, passive_declare},
     topology::name,
 };
 
@@ -55,7 +55,7 @@ impl Client {
                     channel => channel?,
                 },
             };
-            match look(channel.lapin(), wire).await {
+            match passive_declare(channel.lapin(), wire).await {
                 Ok(found) => totals.push(Ok(Some(QueueTotals {
                     ready: found.message_count(),
                     consumers: found.consumer_count(),
@@ -85,9 +85,9 @@ impl Client {
         self.same_process()?;
         let wire = name(queue)?;
         let connection = Connection::open(self.addresses(), "totals").await?;
-        let counted = Census::once(self.addresses(), &connection, &wire).await;
+        let counted = ReadyCounter::once(self.addresses(), &connection, &wire).await;
         connection.close().await;
-        match counted.and_then(Count::read) {
+        match counted.and_then(QueueCount::read) {
             Ok(found) => Ok(found.message_count() == 0 && found.consumer_count() == 0),
             Err(error) if error.kind() == ErrorKind::QueueNotFound => Ok(true),
             Err(error) => Err(error),

@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use super::{
     Address, Connection,
     login::{Credentials, Login},
-    same_cluster::Companions,
+    same_cluster::ClusterCheck,
 };
 use crate::{Error, ErrorKind, Result};
 
@@ -20,7 +20,7 @@ use crate::{Error, ErrorKind, Result};
 pub struct Addresses {
     all: Vec<Address>,
     credentials: Option<Credentials>,
-    companions: Companions,
+    cluster_check: ClusterCheck,
 }
 
 impl FromStr for Addresses {
@@ -48,7 +48,7 @@ impl FromStr for Addresses {
         Ok(Self {
             all,
             credentials: None,
-            companions: Companions::default(),
+            cluster_check: ClusterCheck::default(),
         })
     }
 }
@@ -177,7 +177,7 @@ impl Addresses {
         // A single name may lead to another broker later, once all of its connections move there.
         match self.all.len() {
             1 => Ok(()),
-            _ => self.companions.join(new, self).await,
+            _ => self.cluster_check.join(new, self).await,
         }
     }
 

@@ -25,21 +25,21 @@ use super::{
     error_mapping::{Operation, refusal},
     limits::FRAME_MAX,
     limits::Limits,
-    liveness::{Pulse, beat},
-    log_redaction::Discretion,
+    liveness::{LivenessCheck, beat},
+    log_redaction::LogRedaction,
     login::Login,
     server::Server,
     timeouts::GOODBYE,
     transport::{self, LapinRuntime, SocketHandle},
-    weak_connection::Line,
+    weak_connection::WeakConnection,
 };
 use crate::{Error, ErrorKind, Result};
 
 /// Hangs up when it is dropped. Without it, a connection that nobody waits for any more would stay open: lapin's thread completes an
 /// abandoned handshake, and then answers heartbeats as long as the process lives.
-pub(super) struct Hangup(pub(super) Arc<SocketHandle>);
+pub(super) struct CloseOnDrop(pub(super) Arc<SocketHandle>);
 
-impl Drop for Hangup {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.cut();
     }
@@ -48,7 +48,7 @@ impl Drop for Hangup {
 /// An open connection. Dropping it closes the socket; [`close`](Self::close) closes it in AMQP first.
 pub(crate) struct Connection {
     pub(super) lapin: Arc<lapin::Connection>,
-    pub(super) lifeline: Hangup,
+    pub(super) socket_handle: CloseOnDrop,
     server: Server,
     /// Where it leads.
     pub(super) at: Arc<(Address, SocketAddr)>,
@@ -59,19 +59,19 @@ pub(crate) struct Connection {
     is_spent: Arc<AtomicBool>,
     /// Why its expired token could not be renewed.
     pub(super) overdue: watch::Sender<Option<String>>,
-    pulse: Pulse,
+    liveness: LivenessCheck,
 }
 
 impl Connection {
     pub(super) async fn open_at(
         address: &Address,
         place: SocketAddr,
-        patience: Duration,
+        time_limit: Duration,
         login: &Login,
         purpose: &str,
     ) -> Result<Self> {
-        let (stream, lifeline) = transport::open(address, place, patience).await?;
-        let lifeline = Hangup(Arc::new(lifeline));
+        let (stream, socket_handle) = transport::open(address, place, time_limit).await?;
+        let socket_handle = CloseOnDrop(Arc::new(socket_handle));
         let stream = std::sync::Mutex::new(Some(stream));
         let name = address
             .name
@@ -84,12 +84,12 @@ impl Connection {
                 ShortString::from("version"),
                 env!("CARGO_PKG_VERSION").into(),
             );
-        let discretion = Discretion::now(Arc::clone(&lifeline.0.is_cut));
+        let log_redaction = LogRedaction::now(Arc::clone(&socket_handle.0.is_cut));
         let connecting = lapin::Connection::connector(
             uri(address, login),
-            LapinRuntime::runtime(tokio::runtime::Handle::current(), discretion.clone()),
+            LapinRuntime::runtime(tokio::runtime::Handle::current(), log_redaction.clone()),
             async move |_, _| {
-                discretion.keep(); // in lapin's own thread, which calls this
+                log_redaction.keep(); // in lapin's own thread, which calls this
                 let stream = stream
                     .lock()
                     .unwrap_or_else(|poison| poison.into_inner())
@@ -102,7 +102,7 @@ impl Connection {
             properties,
         );
         let doing = Operation::Connecting(address, &login.user);
-        let lapin = match timeout(patience.max(GOODBYE), connecting).await {
+        let lapin = match timeout(time_limit.max(GOODBYE), connecting).await {
             Ok(Ok(lapin)) => lapin,
             Ok(Err(why)) => {
                 let error = refusal(&doing, why);
@@ -128,18 +128,18 @@ impl Connection {
             block,
         ));
         let limits = Arc::new(Limits::new(lapin.configuration().frame_max()));
-        let server = Server::read(lifeline.0.server());
+        let server = Server::read(socket_handle.0.server());
         debug!(%address, purpose, version = server.version, "connected");
         Ok(Self {
             lapin: Arc::new(lapin),
-            lifeline,
+            socket_handle,
             server,
             at: Arc::new((address.clone(), place)),
             limits,
             blocked,
             is_spent: Arc::default(),
             overdue: watch::Sender::new(None),
-            pulse: Pulse::default(),
+            liveness: LivenessCheck::default(),
         })
     }
 
@@ -150,7 +150,7 @@ impl Connection {
 
     /// Resolves when the connection is gone, however it ended.
     pub(crate) async fn gone(&self) {
-        self.lifeline.0.gone().await;
+        self.socket_handle.0.gone().await;
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -194,7 +194,7 @@ impl Connection {
     pub(crate) async fn lives_until(&self, moment: Instant) -> Result<()> {
         let answered = async {
             sleep_until(moment).await;
-            self.pulse.feel(beat(self.line())).await
+            self.liveness.feel(beat(self.line())).await
         };
         tokio::select! {
             biased;
@@ -216,10 +216,10 @@ impl Connection {
     }
 
     /// A way to open channels on it as long as it lives.
-    pub(super) fn line(&self) -> Line {
-        Line {
+    pub(super) fn line(&self) -> WeakConnection {
+        WeakConnection {
             lapin: Arc::downgrade(&self.lapin),
-            lifeline: Arc::downgrade(&self.lifeline.0),
+            socket_handle: Arc::downgrade(&self.socket_handle.0),
             at: Arc::clone(&self.at),
             limits: Arc::clone(&self.limits),
             blocked: self.blocked.clone(),
@@ -232,12 +232,12 @@ impl Connection {
         if self.is_open() {
             let _ = timeout(GOODBYE, self.lapin.close(200, ShortString::from("closed"))).await;
         }
-        self.lifeline.0.cut();
+        self.socket_handle.0.cut();
     }
 
     /// Hangs up.
     pub(crate) fn cut(&self) {
-        self.lifeline.0.cut();
+        self.socket_handle.0.cut();
     }
 }
 

@@ -13,14 +13,14 @@ use tokio::{sync::watch, time::timeout};
 use super::{
     error_mapping::{Operation, is_a_limit_of_channels, refusal},
     limits::Limits,
-    sanitiser::MendedLog,
+    sanitiser::RepairLog,
     timeouts::{ANSWER, GOODBYE},
     transport::SocketHandle,
 };
 use crate::{Error, ErrorKind, Result};
 
 /// Why a channel could not be opened.
-pub(super) enum Unopened {
+pub(super) enum OpenChannelError {
     /// lapin gave it the number of a channel that the broker had closed, and refuses that as long as the connection lives, with the old
     /// error (lapin fact 20). No broker answers `channel.open` with a channel error.
     SpentNumber,
@@ -29,7 +29,7 @@ pub(super) enum Unopened {
     Refused,
 }
 
-impl Unopened {
+impl OpenChannelError {
     pub(super) fn of(error: &Error) -> Self {
         let why = error
             .source()
@@ -48,7 +48,7 @@ impl Unopened {
 
 /// Whether a connection has as many channels as the broker allows; waiting alone does not change that.
 pub(crate) fn is_out_of_channels(error: &Error) -> bool {
-    matches!(Unopened::of(error), Unopened::NoNumber)
+    matches!(OpenChannelError::of(error), OpenChannelError::NoNumber)
 }
 
 /// Whether the broker closed the connection because of a channel too many, counted with those of other connections.
@@ -71,7 +71,7 @@ pub(super) fn spent(error: Error) -> Error {
 /// broker answers that by closing the connection.
 pub(crate) struct OpenChannel {
     pub(super) channel: Channel,
-    pub(super) lifeline: Arc<SocketHandle>,
+    pub(super) socket_handle: Arc<SocketHandle>,
     pub(super) limits: Arc<Limits>,
     pub(super) blocked: watch::Receiver<bool>,
     /// Held until it is closed, for who counts the channels.
@@ -102,8 +102,8 @@ impl OpenChannel {
         self.blocked.clone()
     }
 
-    pub(crate) fn mended(&self) -> &MendedLog {
-        &self.lifeline.mended
+    pub(crate) fn mended(&self) -> &RepairLog {
+        &self.socket_handle.mended
     }
 
     /// Closes the channel and waits for it.
@@ -168,7 +168,7 @@ pub(crate) async fn ask<T>(
 ///
 /// # Errors
 /// [`ErrorKind::QueueNotFound`], and those of [`ask`]. Then the channel is closed.
-pub(crate) async fn look(channel: &Channel, queue: ShortString) -> Result<lapin::Queue> {
+pub(crate) async fn passive_declare(channel: &Channel, queue: ShortString) -> Result<lapin::Queue> {
     let passive = QueueDeclareOptions {
         passive: true,
         ..QueueDeclareOptions::default()

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tracing::debug;
 
 use super::{
-    Address, Addresses, Connection, login::Login, resolver::Places, secret_refresh::Renewal,
-    timeouts::IMPATIENT, transport,
+    Address, Addresses, Connection, login::Login, resolver::Resolver,
+    secret_refresh::SecretRefresh, timeouts::IMPATIENT, transport,
 };
 use crate::{Error, ErrorKind, Result};
 
@@ -19,8 +19,8 @@ impl Connection {
     pub(crate) async fn open(addresses: &Addresses, purpose: &str) -> Result<Self> {
         let mut worst: Option<Error> = None;
         let asked = addresses.asked().await?;
-        let mut places = Places::of(addresses.shuffled(), transport::resolve);
-        while let Some(next) = places.next().await {
+        let mut resolver = Resolver::of(addresses.shuffled(), transport::resolve);
+        while let Some(next) = resolver.next().await {
             let (address, place) = match next {
                 Ok(place) => place,
                 Err(error) => {
@@ -29,8 +29,8 @@ impl Connection {
                 }
             };
             // A host that does not answer must not keep us from the others.
-            let hurries = !places.is_empty();
-            let patience = if hurries {
+            let is_short = !resolver.is_empty();
+            let time_limit = if is_short {
                 address.timeout.min(IMPATIENT)
             } else {
                 address.timeout
@@ -41,7 +41,7 @@ impl Connection {
                     None => address.login().await?,
                 };
                 login.check()?;
-                let opened = Self::open_at(address, place, patience, &login, purpose).await?;
+                let opened = Self::open_at(address, place, time_limit, &login, purpose).await?;
                 addresses.join(&opened).await?;
                 opened.keep_fresh(addresses, address, &login, purpose);
                 Ok::<_, Error>(opened)
@@ -50,8 +50,8 @@ impl Connection {
                 Ok(opened) => return Ok(opened),
                 Err(error) => {
                     debug!(%address, %place, purpose, %error, "cannot connect there");
-                    if hurries && error.kind() == ErrorKind::Timeout {
-                        places.was_hurried(address, place);
+                    if is_short && error.kind() == ErrorKind::Timeout {
+                        resolver.had_short_timeout(address, place);
                     }
                     worst = Some(farther(worst, error));
                 }
@@ -65,7 +65,7 @@ impl Connection {
         let Some(lifetime) = login.lifetime() else {
             return;
         };
-        let renewal = Renewal {
+        let renewal = SecretRefresh {
             connection: Arc::downgrade(&self.lapin),
             addresses: addresses.clone(),
             address: address.clone(),
@@ -74,11 +74,11 @@ impl Connection {
             purpose: purpose.to_owned(),
             overdue: self.overdue.clone(),
         };
-        let lifeline = Arc::clone(&self.lifeline.0);
+        let socket_handle = Arc::clone(&self.socket_handle.0);
         tokio::spawn(async move {
             tokio::select! {
                 () = renewal.run(lifetime) => {}
-                () = lifeline.gone() => {}
+                () = socket_handle.gone() => {}
             }
         });
     }

@@ -3,14 +3,14 @@
 
 use tokio::{sync::Mutex, time::Instant};
 
-use super::weak_connection::Line;
+use super::weak_connection::WeakConnection;
 use crate::{Error, ErrorKind, Result};
 
 /// The answers of one connection: one round trip for all who ask while another one is on its way.
 #[derive(Default)]
-pub(super) struct Pulse(Mutex<Option<(Instant, Result<()>)>>);
+pub(super) struct LivenessCheck(Mutex<Option<(Instant, Result<()>)>>);
 
-impl Pulse {
+impl LivenessCheck {
     /// Asks, or shares the answer to a question that began after this call. A question runs to its end even if nobody waits any more, so
     /// that lapin does not lose a channel over it.
     ///
@@ -39,8 +39,8 @@ impl Pulse {
 /// Opens a channel and closes it. During an alarm, which may begin meanwhile, the broker reads nothing, and that time does not count.
 ///
 /// # Errors
-/// Those of [`Line::channel`].
-pub(super) async fn beat(line: Line) -> Result<()> {
+/// Those of [`WeakConnection::channel`].
+pub(super) async fn beat(line: WeakConnection) -> Result<()> {
     loop {
         line.unblocked().await;
         match line.channel().await {
@@ -74,13 +74,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_is_shared_by_those_who_asked_before_its_question() {
         for is_alive in [true, false] {
-            let (pulse, asked) = (Pulse::default(), Arc::new(AtomicUsize::new(0)));
+            let (liveness, asked) = (LivenessCheck::default(), Arc::new(AtomicUsize::new(0)));
             let all = (0..100).map(|number| {
-                let (pulse, asked) = (&pulse, Arc::clone(&asked));
+                let (liveness, asked) = (&liveness, Arc::clone(&asked));
                 async move {
                     // The first half comes before the first question, the others while it is on its way.
                     sleep(ROUND / 2 * (number / 50)).await;
-                    let answer = pulse.feel(async move {
+                    let answer = liveness.feel(async move {
                         asked.fetch_add(1, Ordering::Relaxed);
                         sleep(ROUND).await;
                         let lost = || Err(Error::new(ErrorKind::Timeout, "no answer"));

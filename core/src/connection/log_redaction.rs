@@ -33,19 +33,19 @@ thread_local! {
 
 /// The program's subscriber, for one connection.
 #[derive(Clone, Debug)]
-pub(super) struct Discretion(Option<Dispatch>);
+pub(super) struct LogRedaction(Option<Dispatch>);
 
-impl Discretion {
+impl LogRedaction {
     /// For a connection that is about to begin. `is_cut` says whether we have closed its socket.
     pub(super) fn now(is_cut: Arc<AtomicBool>) -> Self {
         let level = LevelFilter::current();
         let hides = match level {
             LevelFilter::OFF | LevelFilter::DEBUG => None,
-            LevelFilter::TRACE => Some(Hidden::Frames),
-            _ => Some(Hidden::ExpectedErrors(is_cut)),
+            LevelFilter::TRACE => Some(Redacted::Frames),
+            _ => Some(Redacted::ExpectedErrors(is_cut)),
         };
         Self(hides.map(|hidden| {
-            Dispatch::new(Discreet {
+            Dispatch::new(RedactingSubscriber {
                 programs: dispatcher::get_default(Dispatch::clone),
                 hidden,
                 level,
@@ -72,28 +72,28 @@ impl Discretion {
 }
 
 /// What is not passed on.
-enum Hidden {
+enum Redacted {
     Frames,
     ExpectedErrors(Arc<AtomicBool>),
 }
 
-struct Discreet {
+struct RedactingSubscriber {
     programs: Dispatch,
-    hidden: Hidden,
+    hidden: Redacted,
     /// The finest level that anybody listened at when the connection began.
     level: LevelFilter,
 }
 
-impl Discreet {
+impl RedactingSubscriber {
     fn hides_all(&self, metadata: &Metadata<'_>) -> bool {
-        matches!(self.hidden, Hidden::Frames) && tells_frames(metadata)
+        matches!(self.hidden, Redacted::Frames) && tells_frames(metadata)
     }
 
     fn hides(&self, event: &Event<'_>) -> bool {
         let metadata = event.metadata();
         match &self.hidden {
-            Hidden::Frames => tells_frames(metadata),
-            Hidden::ExpectedErrors(is_cut) => {
+            Redacted::Frames => tells_frames(metadata),
+            Redacted::ExpectedErrors(is_cut) => {
                 *metadata.level() == Level::ERROR
                     && metadata.target().starts_with("lapin")
                     && (is_cut.load(Ordering::Relaxed) || is_of_a_closed_channel(event))
@@ -122,7 +122,7 @@ fn tells_frames(metadata: &Metadata<'_>) -> bool {
     *metadata.level() == Level::TRACE && metadata.target().starts_with("lapin")
 }
 
-impl Subscriber for Discreet {
+impl Subscriber for RedactingSubscriber {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         if self.hides_all(metadata) {
             Interest::never()

@@ -93,7 +93,7 @@ impl Login {
 
     /// Whether the secret is a token that contains its own end.
     pub(super) fn is_token(&self) -> bool {
-        Span::of(&self.secret).is_some()
+        TokenValidity::of(&self.secret).is_some()
     }
 
     /// Whether this is valid for longer than the one before, which is valid for `left` more. Two tokens are compared by their own times,
@@ -111,7 +111,7 @@ impl Login {
     /// Whether this is the same password, valid for longer according to its source; the broker need not be told. A token is never valid
     /// beyond its own end.
     pub(super) fn extends(&self, before: &Self, left: Duration) -> bool {
-        let longest = Span::of(&self.secret).map(Span::left);
+        let longest = TokenValidity::of(&self.secret).map(TokenValidity::left);
         self.secret == before.secret
             && longest
                 .is_none_or(|longest| self.lifetime.is_some_and(|lifetime| lifetime <= longest))
@@ -119,16 +119,16 @@ impl Login {
     }
 
     /// The times in its token, unless its source gave another lifetime.
-    fn said(&self) -> Option<Span> {
+    fn said(&self) -> Option<TokenValidity> {
         match self.lifetime {
             Some(_) => None,
-            None => Span::of(&self.secret),
+            None => TokenValidity::of(&self.secret),
         }
     }
 
     /// How long its token is valid from now, by this machine's clock.
     fn left(&self) -> Option<Duration> {
-        self.said().map(Span::left)
+        self.said().map(TokenValidity::left)
     }
 
     /// How long the secret is valid from now, if known. Never longer than the token's whole lifetime, however slow this machine's clock is.
@@ -151,12 +151,12 @@ impl fmt::Debug for Login {
 
 /// The validity of a JSON Web Token (RFC 7519, `iat` and `exp`), in seconds since 1970. Nothing else in the token is read or checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Span {
+struct TokenValidity {
     begin: Option<u64>,
     end: u64,
 }
 
-impl Span {
+impl TokenValidity {
     fn of(token: &str) -> Option<Self> {
         let mut parts = token.split('.');
         let (Some(_), Some(claims), Some(_), None) =
@@ -191,12 +191,12 @@ impl Span {
     }
 }
 
-type Asked = Pin<Box<dyn Future<Output = Result<Login, Cause>> + Send>>;
+type LoginFuture = Pin<Box<dyn Future<Output = Result<Login, Cause>> + Send>>;
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// A function that returns the login. It is called for every connection, and again before a secret expires.
 #[derive(Clone)]
-pub struct Credentials(Arc<dyn Fn() -> Asked + Send + Sync>);
+pub struct Credentials(Arc<dyn Fn() -> LoginFuture + Send + Sync>);
 
 impl Credentials {
     /// Wraps a function. It is async, so it may use the network. Its answer is used at once and not kept. If it fails, panics or does not
@@ -295,7 +295,7 @@ mod tests {
     }
 
     fn expiry(token: &str) -> Option<u64> {
-        Span::of(token).map(|span| span.end)
+        TokenValidity::of(token).map(|span| span.end)
     }
 
     #[test]

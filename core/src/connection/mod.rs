@@ -39,7 +39,7 @@ pub use server::Server;
 pub(crate) use amqp_connection::Connection;
 pub(crate) use amqp10::Session10;
 pub(crate) use channel::{
-    LINGER, OpenChannel, ask, is_one_channel_too_many, is_out_of_channels, look,
+    LINGER, OpenChannel, ask, is_one_channel_too_many, is_out_of_channels, passive_declare,
 };
 pub(crate) use error_mapping::{
     Operation, broker_says, can_be_said_to_be_missing, consumer_timeout, is_internal_error,
@@ -47,12 +47,12 @@ pub(crate) use error_mapping::{
 };
 pub(crate) use limits::{Limits, USUAL_HEADER_ROOM, header_room};
 pub(crate) use probe_connection::ProbeConnection;
-pub(crate) use queue_type_probe::{Kind, kind_of};
-pub(crate) use ready_count::{Census, Count, is_doubtful, leaderless};
+pub(crate) use queue_type_probe::{ProbedQueueType, kind_of};
+pub(crate) use ready_count::{QueueCount, ReadyCounter, is_doubtful, leaderless};
 pub(crate) use restart_on_panic::survives;
 pub(crate) use safe_cancel::SafeCancel;
 #[cfg(test)]
-pub(crate) use safe_cancel::{PATIENCE as PARTING_PATIENCE, QUIET as PARTING_QUIET};
+pub(crate) use safe_cancel::{QUIET as CANCEL_QUIET, TIME_LIMIT as CANCEL_TIMEOUT};
 pub(crate) use started_call::StartedCall;
 pub(crate) use supervisor::{Link, LinkOptions, ReconnectSignal};
 pub(crate) use timeouts::{ANSWER, FIRST_PAUSE, GOODBYE, LONGEST_PAUSE};

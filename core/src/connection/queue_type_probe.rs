@@ -14,7 +14,7 @@ use crate::{ErrorKind, Result};
 
 /// The type of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ProbedQueueType {
     Classic,
     Quorum,
     Stream,
@@ -28,7 +28,7 @@ pub(crate) async fn kind_of(
     connection: &Connection,
     channel: &Channel,
     queue: ShortString,
-) -> Result<Option<Kind>> {
+) -> Result<Option<ProbedQueueType>> {
     if !connection.server().capabilities().refuses_offsets {
         return Ok(None);
     }
@@ -53,11 +53,14 @@ pub(crate) async fn kind_of(
 }
 
 /// What the refusal tells.
-fn told(refusal: &str) -> Option<Kind> {
+fn told(refusal: &str) -> Option<ProbedQueueType> {
     [
-        ("prefetch count is not set", Kind::Stream),
-        ("of queue type rabbit_classic_queue", Kind::Classic),
-        ("of queue type rabbit_quorum_queue", Kind::Quorum),
+        ("prefetch count is not set", ProbedQueueType::Stream),
+        (
+            "of queue type rabbit_classic_queue",
+            ProbedQueueType::Classic,
+        ),
+        ("of queue type rabbit_quorum_queue", ProbedQueueType::Quorum),
     ]
     .into_iter()
     .find_map(|(words, kind)| refusal.contains(words).then_some(kind))
@@ -72,15 +75,15 @@ mod tests {
         for (said, kind) in [
             (
                 "PRECONDITION_FAILED - invalid arg 'x-stream-offset' for queue 'q' in vhost '/' of queue type rabbit_quorum_queue",
-                Some(Kind::Quorum),
+                Some(ProbedQueueType::Quorum),
             ),
             (
                 "PRECONDITION_FAILED - invalid arg 'x-stream-offset' for queue 'q' in vhost '/' of queue type rabbit_classic_queue",
-                Some(Kind::Classic),
+                Some(ProbedQueueType::Classic),
             ),
             (
                 "PRECONDITION_FAILED - consumer prefetch count is not set for queue 'q' in vhost '/'",
-                Some(Kind::Stream),
+                Some(ProbedQueueType::Stream),
             ),
             ("NOT_FOUND - no queue 'q' in vhost '/'", None),
         ] {

@@ -17,8 +17,8 @@ use tokio::{
 };
 
 use super::{
-    ANSWER, Addresses, Connection, OpenChannel, Operation, look,
-    queue_type_probe::{Kind, kind_of},
+    ANSWER, Addresses, Connection, OpenChannel, Operation, passive_declare,
+    queue_type_probe::{ProbedQueueType, kind_of},
     refusal,
 };
 use crate::{Error, ErrorKind, Result};
@@ -35,16 +35,16 @@ const MOST_FILLED: u32 = 2;
 
 /// Counts the messages of queues. Proofs use a connection of their own, made when it is needed: a broker that finds no leader closes it
 /// (541).
-pub(crate) struct Census {
+pub(crate) struct ReadyCounter {
     addresses: Arc<Addresses>,
     /// How long it looks for a leader.
-    patience: Duration,
+    time_limit: Duration,
     asking: Mutex<Option<Connection>>,
 }
 
 /// The answer to whether a queue is empty.
 #[derive(Debug)]
-enum Proof {
+enum EmptyProof {
     Empty,
     /// It has a leader, and a message.
     Filled,
@@ -55,13 +55,13 @@ enum Proof {
 }
 
 /// What the broker said about a queue.
-pub(crate) struct Count {
+pub(crate) struct QueueCount {
     pub(crate) found: lapin::Queue,
     /// Why it could not be proved to be empty: the user may not read it.
     pub(crate) doubt: Option<Error>,
 }
 
-impl Count {
+impl QueueCount {
     /// For a caller that reads the queue next: a queue that may not be read does not count as empty.
     pub(crate) fn read(self) -> Result<lapin::Queue> {
         match self.doubt {
@@ -71,11 +71,11 @@ impl Count {
     }
 }
 
-impl Census {
+impl ReadyCounter {
     pub(crate) fn new(addresses: &Arc<Addresses>) -> Self {
         Self {
             addresses: Arc::clone(addresses),
-            patience: ANSWER,
+            time_limit: ANSWER,
             asking: Mutex::default(),
         }
     }
@@ -83,7 +83,7 @@ impl Census {
     /// For a caller that asks again soon, and has other queues to ask meanwhile.
     pub(crate) fn hasty(addresses: &Arc<Addresses>) -> Self {
         Self {
-            patience: PAUSE * LOOKS,
+            time_limit: PAUSE * LOOKS,
             ..Self::new(addresses)
         }
     }
@@ -91,15 +91,15 @@ impl Census {
     /// Looks at one queue.
     ///
     /// # Errors
-    /// Those of [`look`]. [`ErrorKind::Timeout`] for a quorum queue that says it is empty and has no leader to prove it.
+    /// Those of [`passive_declare`]. [`ErrorKind::Timeout`] for a quorum queue that says it is empty and has no leader to prove it.
     pub(crate) async fn once(
         addresses: &Arc<Addresses>,
         connection: &Connection,
         queue: &ShortString,
-    ) -> Result<Count> {
-        let census = Self::new(addresses);
-        let count = census.of(connection, queue).await;
-        census.close().await;
+    ) -> Result<QueueCount> {
+        let counter = Self::new(addresses);
+        let count = counter.of(connection, queue).await;
+        counter.close().await;
         count
     }
 
@@ -107,28 +107,32 @@ impl Census {
     ///
     /// # Errors
     /// Those of [`once`](Self::once).
-    pub(crate) async fn of(&self, connection: &Connection, queue: &ShortString) -> Result<Count> {
+    pub(crate) async fn of(
+        &self,
+        connection: &Connection,
+        queue: &ShortString,
+    ) -> Result<QueueCount> {
         let channel = connection.channel().await?;
-        let found = look(channel.lapin(), queue.clone()).await?;
+        let found = passive_declare(channel.lapin(), queue.clone()).await?;
         if !is_doubtful(&found) {
             channel.close().await;
-            return Ok(Count { found, doubt: None });
+            return Ok(QueueCount { found, doubt: None });
         }
         let kind = match kind_of(connection, channel.lapin(), queue.clone()).await {
             Ok(kind) => kind,
             Err(error) if error.kind() == ErrorKind::AccessRefused => {
                 let doubt = Some(error);
-                return Ok(Count { found, doubt });
+                return Ok(QueueCount { found, doubt });
             }
             Err(error) => return Err(error),
         };
-        if kind != Some(Kind::Quorum) {
-            return Ok(Count { found, doubt: None });
+        if kind != Some(ProbedQueueType::Quorum) {
+            return Ok(QueueCount { found, doubt: None });
         }
         let channel = connection.channel().await?;
         let found = self.proved(&channel, queue, found).await?;
         channel.close().await;
-        Ok(Count { found, doubt: None })
+        Ok(QueueCount { found, doubt: None })
     }
 
     /// The answer of a quorum queue once it has a leader.
@@ -138,21 +142,21 @@ impl Census {
         queue: &ShortString,
         mut found: lapin::Queue,
     ) -> Result<lapin::Queue> {
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.time_limit;
         let (mut pause, mut filled) = (PAUSE, 0);
         loop {
             let why = match self.prove(queue).await? {
                 // Its consumers may hold everything; its leader knows by now who they are.
-                Proof::Empty => return look(channel.lapin(), queue.clone()).await,
-                proof @ (Proof::Filled | Proof::Led) => {
+                EmptyProof::Empty => return passive_declare(channel.lapin(), queue.clone()).await,
+                proof @ (EmptyProof::Filled | EmptyProof::Led) => {
                     for _ in 0..LOOKS {
-                        found = look(channel.lapin(), queue.clone()).await?;
+                        found = passive_declare(channel.lapin(), queue.clone()).await?;
                         if !is_doubtful(&found) {
                             break;
                         }
                         sleep(PAUSE).await;
                     }
-                    if !is_doubtful(&found) || matches!(proof, Proof::Led) {
+                    if !is_doubtful(&found) || matches!(proof, EmptyProof::Led) {
                         break;
                     }
                     // Each question may count as a delivery of that message.
@@ -162,9 +166,9 @@ impl Census {
                     }
                     None
                 }
-                Proof::Leaderless(why) => {
+                EmptyProof::Leaderless(why) => {
                     // Or it has a message by now that cannot be delivered, and each question counts as a delivery of that.
-                    if let Ok(seen) = look(channel.lapin(), queue.clone()).await
+                    if let Ok(seen) = passive_declare(channel.lapin(), queue.clone()).await
                         && !is_doubtful(&seen)
                     {
                         found = seen;
@@ -183,7 +187,7 @@ impl Census {
     }
 
     /// Asks the leader.
-    async fn prove(&self, queue: &ShortString) -> Result<Proof> {
+    async fn prove(&self, queue: &ShortString) -> Result<EmptyProof> {
         let mut asking = self.asking.lock().await;
         let connection = match asking.take().filter(Connection::is_open) {
             Some(connection) => connection,
@@ -195,8 +199,8 @@ impl Census {
             .lapin()
             .basic_get(queue.clone(), BasicGetOptions::default());
         // The time counts from now: others may have asked before.
-        let proof = match timeout(self.patience, got).await {
-            Ok(Ok(None)) => Ok(Proof::Empty),
+        let proof = match timeout(self.time_limit, got).await {
+            Ok(Ok(None)) => Ok(EmptyProof::Empty),
             Ok(Ok(Some(message))) => {
                 // RabbitMQ 4.3 does not count this return. Elsewhere, closing the channel is no worse.
                 if uncounted {
@@ -206,9 +210,9 @@ impl Census {
                     };
                     let _ = message.acker.nack(options).await;
                 }
-                Ok(Proof::Filled)
+                Ok(EmptyProof::Filled)
             }
-            Ok(Err(why)) => judged(refusal(&Operation::Consuming(queue.as_str()), why)),
+            Ok(Err(why)) => empty_proof(refusal(&Operation::Consuming(queue.as_str()), why)),
             Err(_) => {
                 connection.cut(); // its channel waits for the leader, and could not be closed
                 return Err(leaderless(queue, None));
@@ -216,7 +220,7 @@ impl Census {
         };
         channel.close().await;
         // The broker hangs up if it finds no leader.
-        if !matches!(proof, Ok(Proof::Leaderless(_))) {
+        if !matches!(proof, Ok(EmptyProof::Leaderless(_))) {
             *asking = Some(connection);
         }
         proof
@@ -236,12 +240,12 @@ pub(crate) fn is_doubtful(found: &lapin::Queue) -> bool {
 }
 
 /// What a refused `basic.get` means.
-fn judged(error: Error) -> Result<Proof> {
+fn empty_proof(error: Error) -> Result<EmptyProof> {
     let said = error.to_string();
     match error.kind() {
-        ErrorKind::ConnectionLost => Ok(Proof::Leaderless(error)),
-        ErrorKind::Broker if said.contains("INTERNAL_ERROR") => Ok(Proof::Leaderless(error)),
-        _ if said.contains("RESOURCE_LOCKED") => Ok(Proof::Led),
+        ErrorKind::ConnectionLost => Ok(EmptyProof::Leaderless(error)),
+        ErrorKind::Broker if said.contains("INTERNAL_ERROR") => Ok(EmptyProof::Leaderless(error)),
+        _ if said.contains("RESOURCE_LOCKED") => Ok(EmptyProof::Led),
         _ => Err(error),
     }
 }
@@ -276,27 +280,27 @@ mod tests {
 
     #[test]
     fn what_a_refusal_tells_of_a_leader() {
-        let judged = |kind, said: &str| judged(Error::new(kind, said));
+        let empty_proof = |kind, said: &str| empty_proof(Error::new(kind, said));
         assert!(matches!(
-            judged(
+            empty_proof(
                 ErrorKind::Broker,
                 "INTERNAL_ERROR - Cannot get a message from queue 'q': nodedown"
             ),
-            Ok(Proof::Leaderless(_))
+            Ok(EmptyProof::Leaderless(_))
         ));
         assert!(matches!(
-            judged(ErrorKind::ConnectionLost, "the connection was lost"),
-            Ok(Proof::Leaderless(_))
+            empty_proof(ErrorKind::ConnectionLost, "the connection was lost"),
+            Ok(EmptyProof::Leaderless(_))
         ));
         assert!(matches!(
-            judged(
+            empty_proof(
                 ErrorKind::AccessRefused,
                 "RESOURCE_LOCKED - cannot obtain access to locked queue 'q' in vhost '/'"
             ),
-            Ok(Proof::Led)
+            Ok(EmptyProof::Led)
         ));
         for kind in [ErrorKind::AccessRefused, ErrorKind::QueueNotFound] {
-            assert_eq!(judged(kind, "no").unwrap_err().kind(), kind);
+            assert_eq!(empty_proof(kind, "no").unwrap_err().kind(), kind);
         }
     }
 }

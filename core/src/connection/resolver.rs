@@ -8,21 +8,21 @@ use tokio::time::{Instant, timeout_at};
 use super::timeouts::IMPATIENT;
 use crate::Result;
 
-type Resolving<'a, A> = Pin<Box<dyn Future<Output = (A, Result<Vec<SocketAddr>>)> + Send + 'a>>;
+type Lookup<'a, A> = Pin<Box<dyn Future<Output = (A, Result<Vec<SocketAddr>>)> + Send + 'a>>;
 
 /// The IP addresses of all hosts, each returned once, in random order. If names lead nowhere, one that got little time is returned once
 /// more.
-pub(super) struct Places<'a, A> {
+pub(super) struct Resolver<'a, A> {
     /// Resolved at the same time: each may take as long as a connection.
-    resolving: FuturesUnordered<Resolving<'a, A>>,
+    resolving: FuturesUnordered<Lookup<'a, A>>,
     found: Vec<(A, SocketAddr)>,
     /// One that got little time, for the sake of others.
-    hurried: Option<(A, SocketAddr)>,
+    short_timeout: Option<(A, SocketAddr)>,
     /// Until then, slower names also have a chance to be first.
     soon: Instant,
 }
 
-impl<'a, A: Clone + Send + 'a> Places<'a, A> {
+impl<'a, A: Clone + Send + 'a> Resolver<'a, A> {
     pub(super) fn of<R>(
         addresses: impl IntoIterator<Item = A>,
         resolve: impl Fn(A) -> R + Clone + Send + 'a,
@@ -32,12 +32,12 @@ impl<'a, A: Clone + Send + 'a> Places<'a, A> {
     {
         let resolving = addresses.into_iter().map(|address| {
             let found = resolve(address.clone());
-            Box::pin(async move { (address, found.await) }) as Resolving<'a, A>
+            Box::pin(async move { (address, found.await) }) as Lookup<'a, A>
         });
         Self {
             resolving: resolving.collect(),
             found: Vec::new(),
-            hurried: None,
+            short_timeout: None,
             soon: Instant::now() + IMPATIENT,
         }
     }
@@ -52,17 +52,17 @@ impl<'a, A: Clone + Send + 'a> Places<'a, A> {
                 more.await.ok().flatten()
             };
             match answer {
-                Some((address, Ok(places))) => {
-                    let places = places.into_iter().map(|place| (address.clone(), place));
-                    self.found.extend(places);
+                Some((address, Ok(resolver))) => {
+                    let resolver = resolver.into_iter().map(|place| (address.clone(), place));
+                    self.found.extend(resolver);
                 }
                 Some((_, Err(error))) => return Some(Err(error)),
-                None if self.found.is_empty() => return self.hurried.take().map(Ok),
+                None if self.found.is_empty() => return self.short_timeout.take().map(Ok),
                 None => {
                     let any = fastrand::usize(..self.found.len());
                     let place = self.found.swap_remove(any);
                     if self.is_empty() {
-                        self.hurried = None; // this one gets all the time
+                        self.short_timeout = None; // this one gets all the time
                     }
                     return Some(Ok(place));
                 }
@@ -71,8 +71,8 @@ impl<'a, A: Clone + Send + 'a> Places<'a, A> {
     }
 
     /// This one might have answered later. If the others lead nowhere, it is tried again.
-    pub(super) fn was_hurried(&mut self, address: A, place: SocketAddr) {
-        self.hurried = Some((address, place));
+    pub(super) fn had_short_timeout(&mut self, address: A, place: SocketAddr) {
+        self.short_timeout = Some((address, place));
     }
 
     /// Whether there is nothing more to try.
@@ -102,18 +102,18 @@ mod tests {
             }
         };
         let begun = Instant::now();
-        let mut places = Places::of([10, 1, 5, 0], resolve);
+        let mut resolver = Resolver::of([10, 1, 5, 0], resolve);
         let mut first = Vec::new();
         for _ in 0..2 {
-            first.push(places.next().await.unwrap().unwrap().1.port());
+            first.push(resolver.next().await.unwrap().unwrap().1.port());
         }
         first.sort_unstable();
         assert_eq!((first, begun.elapsed()), (vec![1, 2], IMPATIENT));
-        assert_eq!(places.next().await.unwrap().unwrap(), (5, place(6)));
-        assert!(!places.is_empty());
-        let why = places.next().await.unwrap().unwrap_err();
+        assert_eq!(resolver.next().await.unwrap().unwrap(), (5, place(6)));
+        assert!(!resolver.is_empty());
+        let why = resolver.next().await.unwrap().unwrap_err();
         assert_eq!(why.kind(), ErrorKind::Timeout);
-        assert!(places.is_empty() && places.next().await.is_none());
+        assert!(resolver.is_empty() && resolver.next().await.is_none());
     }
 
     #[tokio::test(start_paused = true)]
@@ -125,26 +125,26 @@ mod tests {
                 seconds => Ok(vec![place(seconds as u16 + 1)]),
             }
         };
-        let mut places = Places::of([10, 0], resolve);
-        let (address, slow) = places.next().await.unwrap().unwrap();
-        assert!(!places.is_empty(), "there may be another");
-        places.was_hurried(address, slow);
-        assert!(places.next().await.unwrap().is_err());
-        assert_eq!(places.next().await.unwrap().unwrap(), (0, slow));
-        assert!(places.is_empty() && places.next().await.is_none());
+        let mut resolver = Resolver::of([10, 0], resolve);
+        let (address, slow) = resolver.next().await.unwrap().unwrap();
+        assert!(!resolver.is_empty(), "there may be another");
+        resolver.had_short_timeout(address, slow);
+        assert!(resolver.next().await.unwrap().is_err());
+        assert_eq!(resolver.next().await.unwrap().unwrap(), (0, slow));
+        assert!(resolver.is_empty() && resolver.next().await.is_none());
         // The last one always gets all the time.
-        let mut places = Places::of([0, 1], resolve);
-        let (address, slow) = places.next().await.unwrap().unwrap();
-        places.was_hurried(address, slow);
-        assert!(places.next().await.unwrap().is_ok() && places.is_empty());
-        assert!(places.next().await.is_none());
+        let mut resolver = Resolver::of([0, 1], resolve);
+        let (address, slow) = resolver.next().await.unwrap().unwrap();
+        resolver.had_short_timeout(address, slow);
+        assert!(resolver.next().await.unwrap().is_ok() && resolver.is_empty());
+        assert!(resolver.next().await.is_none());
     }
 
     #[tokio::test(start_paused = true)]
     async fn whoever_is_known_at_once_is_not_waited_for() {
         let begun = Instant::now();
-        let mut places = Places::of([1], async |port| Ok(vec![place(port)]));
-        assert_eq!(places.next().await.unwrap().unwrap(), (1, place(1)));
-        assert!(places.is_empty() && begun.elapsed().is_zero());
+        let mut resolver = Resolver::of([1], async |port| Ok(vec![place(port)]));
+        assert_eq!(resolver.next().await.unwrap().unwrap(), (1, place(1)));
+        assert!(resolver.is_empty() && begun.elapsed().is_zero());
     }
 }

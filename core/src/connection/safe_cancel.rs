@@ -17,7 +17,7 @@ pub(crate) const QUIET: u32 = 20;
 
 /// How long to wait at most. A settlement frees a place only when a majority of nodes has it on disk, so no number of looks shows that no
 /// message is about to be sent. A message on its way after that time is counted as delivered once more.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
+pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(3);
 
 /// A consumer that is to be cancelled.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl SafeCancel {
     /// `was_served`: whether anything ever came to it.
     pub(crate) fn begin(now: Instant, was_served: bool) -> Self {
         Self {
-            until: now + PATIENCE,
+            until: now + TIME_LIMIT,
             was_served,
             quiet: 0,
             empty: 0,
@@ -53,7 +53,7 @@ impl SafeCancel {
     }
 
     /// The look got no answer.
-    pub(crate) fn heard_nothing(&mut self) {
+    pub(crate) fn has_timed_out(&mut self) {
         (self.quiet, self.empty) = (self.quiet + 1, 0);
     }
 

@@ -24,7 +24,7 @@ use super::{
     Addresses, Connection, OpenChannel,
     error_mapping::{Operation, refusal},
     timeouts::IMPATIENT,
-    weak_connection::Line,
+    weak_connection::WeakConnection,
 };
 use crate::{Error, ErrorKind, Result};
 
@@ -45,17 +45,17 @@ const FORGOTTEN: i32 = 60_000;
 
 /// The connections that are open.
 #[derive(Clone, Default)]
-pub(super) struct Companions(Arc<Mutex<Group>>);
+pub(super) struct ClusterCheck(Arc<Mutex<Group>>);
 
 #[derive(Default)]
 struct Group {
-    open: Vec<Line>,
+    open: Vec<WeakConnection>,
     /// The cluster names that any of them has reported.
     names: BTreeSet<String>,
 }
 
 impl Group {
-    fn tidy(&mut self) {
+    fn forget_closed(&mut self) {
         self.open.retain(|line| !line.is_gone());
         if self.open.is_empty() {
             self.names.clear();
@@ -68,14 +68,14 @@ impl Group {
     }
 
     /// One to ask, preferably one that the broker reads from.
-    fn spokesman(&self) -> Option<Line> {
+    fn representative(&self) -> Option<WeakConnection> {
         let reads = self.open.iter().find(|line| !line.is_blocked());
         reads.or(self.open.first()).cloned()
     }
 }
 
 /// What is known of two connections.
-enum Kinship {
+enum Relation {
     SameCluster,
     /// Another one, or another virtual host.
     Other,
@@ -83,7 +83,7 @@ enum Kinship {
     Unknown(String),
 }
 
-impl Companions {
+impl ClusterCheck {
     fn group(&self) -> MutexGuard<'_, Group> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -99,9 +99,9 @@ impl Companions {
         loop {
             let other = {
                 let mut group = self.group();
-                group.tidy();
+                group.forget_closed();
                 let stranger = !group.names.contains(name);
-                match group.spokesman().filter(|_| stranger) {
+                match group.representative().filter(|_| stranger) {
                     Some(other) => other,
                     None => {
                         group.take(new);
@@ -111,25 +111,25 @@ impl Companions {
             };
             let asked = async {
                 if let Some(channel) = channel(&other).await? {
-                    return kinship(channel, &new.line()).await;
+                    return relation(channel, &new.line()).await;
                 }
                 // A publishing connection is not read during an alarm, which only consuming ones can end.
                 let double = double(&other, addresses).await?;
-                let kinship = kinship(double.channel().await?, &new.line()).await;
+                let relation = relation(double.channel().await?, &new.line()).await;
                 double.close().await;
-                kinship
+                relation
             };
             let asked = timeout(ASKING, asked).await;
             let mut group = self.group();
-            group.tidy();
+            group.forget_closed();
             // All open ones lead to one cluster. After the one that was asked is gone, that may be another.
             if other.is_gone() {
                 continue;
             }
             match asked {
-                Ok(Ok(Kinship::SameCluster)) => {}
-                Ok(Ok(Kinship::Other)) => return Err(mixed(name, &group.names)),
-                Ok(Ok(Kinship::Unknown(why))) => warn!(
+                Ok(Ok(Relation::SameCluster)) => {}
+                Ok(Ok(Relation::Other)) => return Err(mixed(name, &group.names)),
+                Ok(Ok(Relation::Unknown(why))) => warn!(
                     %name,
                     others = ?group.names,
                     why,
@@ -169,7 +169,7 @@ fn mixed(name: &str, others: &BTreeSet<String>) -> Error {
 ///
 /// # Errors
 /// Those of [`Connection::open`].
-async fn double(other: &Line, addresses: &Addresses) -> Result<Connection> {
+async fn double(other: &WeakConnection, addresses: &Addresses) -> Result<Connection> {
     let (address, place) = &*other.at;
     let login = addresses.login(address).await?;
     Connection::open_at(address, *place, IMPATIENT, &login, "hosts").await
@@ -180,7 +180,7 @@ async fn double(other: &Line, addresses: &Addresses) -> Result<Connection> {
 /// # Errors
 /// Those of a connection that is lost. A connection whose node is silent is hung up: it would keep the others away until its heartbeats are
 /// missed.
-async fn channel(other: &Line) -> Result<Option<OpenChannel>> {
+async fn channel(other: &WeakConnection) -> Result<Option<OpenChannel>> {
     if other.is_blocked() {
         return Ok(None);
     }
@@ -202,26 +202,26 @@ async fn channel(other: &Line) -> Result<Option<OpenChannel>> {
 ///
 /// # Errors
 /// Those of a connection that is lost, or cannot open a channel.
-async fn kinship(asked: OpenChannel, new: &Line) -> Result<Kinship> {
+async fn relation(asked: OpenChannel, new: &WeakConnection) -> Result<Relation> {
     let mark = match mark(asked.lapin()).await {
         Ok(mark) => mark,
         Err(why) => return unknown(why),
     };
     for pause in LATER {
         let channel = new.channel().await?;
-        match look(channel.lapin(), mark.clone()).await {
+        match declare_marker_passive(channel.lapin(), mark.clone()).await {
             // A broker that treats it as ownerless knows it all the same.
             Ok(()) => {
                 channel.close().await;
                 forget(asked.lapin(), mark).await;
                 asked.close().await;
-                return Ok(Kinship::SameCluster);
+                return Ok(Relation::SameCluster);
             }
             Err(why) => match soft(&why) {
                 Some(AMQPSoftError::RESOURCELOCKED) => {
                     forget(asked.lapin(), mark).await;
                     asked.close().await;
-                    return Ok(Kinship::SameCluster);
+                    return Ok(Relation::SameCluster);
                 }
                 Some(AMQPSoftError::NOTFOUND) => sleep(pause).await,
                 _ => return unknown(why),
@@ -229,20 +229,20 @@ async fn kinship(asked: OpenChannel, new: &Line) -> Result<Kinship> {
         }
     }
     // It still exists, and is not seen from elsewhere.
-    match look(asked.lapin(), mark.clone()).await {
+    match declare_marker_passive(asked.lapin(), mark.clone()).await {
         Ok(()) => {
             forget(asked.lapin(), mark).await;
             asked.close().await;
-            Ok(Kinship::Other)
+            Ok(Relation::Other)
         }
         Err(why) => Err(refusal(&Operation::Opening, why)),
     }
 }
 
 /// What a refused question means: an error of the connection says nothing about clusters.
-fn unknown(why: lapin::Error) -> Result<Kinship> {
+fn unknown(why: lapin::Error) -> Result<Relation> {
     match soft(&why) {
-        Some(_) => Ok(Kinship::Unknown(why.to_string())),
+        Some(_) => Ok(Relation::Unknown(why.to_string())),
         None => Err(refusal(&Operation::Opening, why)),
     }
 }
@@ -269,7 +269,7 @@ async fn mark(channel: &Channel) -> lapin::Result<ShortString> {
     Ok(declared.await?.name().clone())
 }
 
-async fn look(channel: &Channel, mark: ShortString) -> lapin::Result<()> {
+async fn declare_marker_passive(channel: &Channel, mark: ShortString) -> lapin::Result<()> {
     let options = QueueDeclareOptions {
         passive: true,
         ..QueueDeclareOptions::default()
@@ -286,13 +286,13 @@ async fn forget(channel: &Channel, mark: ShortString) {
 }
 
 /// Which connections are open does not distinguish two sets of addresses.
-impl PartialEq for Companions {
+impl PartialEq for ClusterCheck {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl fmt::Debug for Companions {
+impl fmt::Debug for ClusterCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Companions")
     }

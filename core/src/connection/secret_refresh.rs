@@ -15,7 +15,7 @@ use tracing::{debug, warn};
 use super::{
     Address, Addresses, Connection,
     error_mapping::{Operation, refusal},
-    log_redaction::Discretion,
+    log_redaction::LogRedaction,
     login::Login,
     timeouts::{ANSWER, IMPATIENT},
 };
@@ -28,7 +28,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 const LONGEST_LIFE: Duration = Duration::from_secs(1_000 * 24 * 60 * 60);
 
 /// What is needed to renew a connection's secret.
-pub(super) struct Renewal {
+pub(super) struct SecretRefresh {
     pub(super) connection: Weak<lapin::Connection>,
     pub(super) addresses: Addresses,
     pub(super) address: Address,
@@ -41,7 +41,7 @@ pub(super) struct Renewal {
 }
 
 /// The result of asking for the next secret.
-enum Renewed {
+enum RefreshResult {
     /// The connection has this login from now on.
     With(Login),
     /// It is for another user.
@@ -64,7 +64,7 @@ fn until(end: Instant) -> Duration {
     end.saturating_duration_since(Instant::now())
 }
 
-impl Renewal {
+impl SecretRefresh {
     /// Runs until the connection is gone, or has a secret that does not expire.
     pub(super) async fn run(mut self, lifetime: Duration) {
         let mut over = SHORTEST_PAUSE;
@@ -90,7 +90,7 @@ impl Renewal {
                 self.overdue.send_replace(Some(error.to_string()));
             }
             match renewed {
-                Ok(Renewed::With(next)) => {
+                Ok(RefreshResult::With(next)) => {
                     self.overdue.send_replace(None);
                     let user = std::mem::take(&mut self.login.user);
                     self.login = Login { user, ..next };
@@ -103,7 +103,7 @@ impl Renewal {
                         over = SHORTEST_PAUSE;
                     }
                 }
-                Ok(Renewed::ForAnother) => {
+                Ok(RefreshResult::ForAnother) => {
                     // It is not asked for again: each answer may be a login that somebody must create and delete.
                     warn!(
                         address = %self.address,
@@ -126,12 +126,12 @@ impl Renewal {
     }
 
     /// Gives the connection its next secret. The current one is valid until `end`.
-    async fn renew(&self, end: Instant) -> Result<Renewed> {
+    async fn renew(&self, end: Instant) -> Result<RefreshResult> {
         let left = until(end);
         let login = self.addresses.login(&self.address).await?;
         // A token itself names the user.
         if login.user != self.login.user && !login.is_token() {
-            return Ok(Renewed::ForAnother);
+            return Ok(RefreshResult::ForAnother);
         }
         // The old one may be valid for a while.
         if self.login.is_token() && !login.is_token() {
@@ -142,7 +142,7 @@ impl Renewal {
         }
         let soon = left.max(SHORTEST_PAUSE);
         if login.extends(&self.login, soon) {
-            return Ok(Renewed::With(login));
+            return Ok(RefreshResult::With(login));
         }
         if !login.outlives(&self.login, soon) {
             return Err(Error::new(
@@ -153,7 +153,7 @@ impl Renewal {
         self.check(&login, trial(until(end))).await?;
         self.tell(login.clone()).await?;
         debug!(address = %self.address, purpose = self.purpose, "the connection's secret is renewed");
-        Ok(Renewed::With(login))
+        Ok(RefreshResult::With(login))
     }
 
     /// Tries the login on another connection.
@@ -161,14 +161,14 @@ impl Renewal {
     /// # Errors
     /// [`ErrorKind::AuthenticationFailed`] and [`ErrorKind::VhostNotFound`]. Other errors of the new connection say nothing about the
     /// secret.
-    async fn check(&self, login: &Login, patience: Duration) -> Result<()> {
+    async fn check(&self, login: &Login, time_limit: Duration) -> Result<()> {
         let (address, purpose) = (&self.address, "renewal");
         let trying = async {
             let opened = Connection::open_at(address, self.place, IMPATIENT, login, purpose);
             opened.await?.close().await;
             Ok::<_, Error>(())
         };
-        match timeout(patience, trying).await {
+        match timeout(time_limit, trying).await {
             Ok(Ok(())) => {}
             Err(_) => {
                 debug!(%address, self.purpose, "a new secret could not be tried in time");
@@ -197,7 +197,7 @@ impl Renewal {
         // lapin logs the command where it is called.
         match timeout(
             ANSWER,
-            Discretion::now(std::sync::Arc::default()).of(updated),
+            LogRedaction::now(std::sync::Arc::default()).of(updated),
         )
         .await
         {

@@ -29,24 +29,24 @@ const TOLD_AGAIN: Duration = Duration::from_secs(60);
 
 /// The state of a link, as its users see it.
 #[derive(Clone)]
-enum State {
+enum LinkState {
     Up(Arc<Connection>),
     /// With the reason why it could not be re-made, once that was tried.
-    Down(Option<Trouble>),
+    Down(Option<DisconnectReason>),
     /// By us, or for this reason.
-    Closed(Option<Trouble>),
+    Closed(Option<DisconnectReason>),
 }
 
 /// Why there is no connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Trouble {
+struct DisconnectReason {
     kind: ErrorKind,
     why: String,
     /// The broker said so, not the source of the credentials.
     by_broker: bool,
 }
 
-impl Trouble {
+impl DisconnectReason {
     fn of(error: &Error) -> Self {
         Self {
             kind: error.kind(),
@@ -88,18 +88,18 @@ pub(crate) struct LinkOptions {
     pub(crate) purpose: &'static str,
     /// Whether a login that is refused ends the link.
     pub(crate) ends_when_refused: bool,
-    pub(crate) bell: ReconnectSignal,
+    pub(crate) reconnect_signal: ReconnectSignal,
 }
 
 /// A supervised connection.
 pub(crate) struct Link {
-    state: watch::Receiver<State>,
-    set: Arc<watch::Sender<State>>,
+    state: watch::Receiver<LinkState>,
+    set: Arc<watch::Sender<LinkState>>,
     frame_max: Arc<AtomicU32>,
     supervisor: JoinHandle<()>,
     /// Why another connection with the same login was refused, while this one may still be open. Work that needs a new connection cannot go
     /// on.
-    reported: Mutex<Option<(Trouble, Weak<Connection>)>>,
+    reported: Mutex<Option<(DisconnectReason, Weak<Connection>)>>,
     ends_when_refused: bool,
 }
 
@@ -116,7 +116,7 @@ impl Link {
     ) -> Result<(Self, Server)> {
         let first = Arc::new(Connection::open(&addresses, keeping.purpose).await?);
         let server = first.server().clone();
-        let (set, state) = watch::channel(State::Up(Arc::clone(&first)));
+        let (set, state) = watch::channel(LinkState::Up(Arc::clone(&first)));
         let set = Arc::new(set);
         let frame_max = Arc::new(AtomicU32::new(first.limits().frame_max()));
         let ends_when_refused = keeping.ends_when_refused;
@@ -142,7 +142,7 @@ impl Link {
         Ok((link, server))
     }
 
-    fn reported(&self) -> MutexGuard<'_, Option<(Trouble, Weak<Connection>)>> {
+    fn reported(&self) -> MutexGuard<'_, Option<(DisconnectReason, Weak<Connection>)>> {
         self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -152,15 +152,15 @@ impl Link {
             *self.reported() = None;
             return false;
         };
-        let trouble = Trouble::of(error);
-        if !trouble.is_refusal() {
+        let disconnect_reason = DisconnectReason::of(error);
+        if !disconnect_reason.is_refusal() {
             return false; // it says nothing about the login
         }
         let beside = match &*self.state.borrow() {
-            State::Up(connection) => Arc::downgrade(connection),
-            State::Down(_) | State::Closed(_) => Weak::new(),
+            LinkState::Up(connection) => Arc::downgrade(connection),
+            LinkState::Down(_) | LinkState::Closed(_) => Weak::new(),
         };
-        let before = self.reported().replace((trouble, beside));
+        let before = self.reported().replace((disconnect_reason, beside));
         if self.ends_when_refused {
             self.end_as(error).await;
         }
@@ -175,10 +175,12 @@ impl Link {
         let mut state = self.state.clone();
         loop {
             match &*state.borrow_and_update() {
-                State::Up(connection) if connection.is_open() => return Ok(Arc::clone(connection)),
-                State::Closed(None) => return Err(closed()),
-                State::Closed(Some(trouble)) => return Err(trouble.error()),
-                State::Up(_) | State::Down(_) => {}
+                LinkState::Up(connection) if connection.is_open() => {
+                    return Ok(Arc::clone(connection));
+                }
+                LinkState::Closed(None) => return Err(closed()),
+                LinkState::Closed(Some(disconnect_reason)) => return Err(disconnect_reason.error()),
+                LinkState::Up(_) | LinkState::Down(_) => {}
             }
             // A connection that has just died is `Up` until its supervisor has noticed: wait for the next state.
             state.changed().await.map_err(|_| closed())?;
@@ -199,16 +201,17 @@ impl Link {
     /// Those of [`health`](Self::health).
     pub(crate) fn standing(&self) -> Result<Arc<Connection>> {
         match &*self.state.borrow() {
-            State::Up(connection) if connection.is_open() => match &*self.reported() {
+            LinkState::Up(connection) if connection.is_open() => match &*self.reported() {
                 // A connection that came later has logged in.
-                Some((trouble, beside)) if beside.as_ptr() == Arc::as_ptr(connection) => {
-                    Err(trouble.error())
+                Some((disconnect_reason, beside)) if beside.as_ptr() == Arc::as_ptr(connection) => {
+                    Err(disconnect_reason.error())
                 }
                 _ => Ok(Arc::clone(connection)),
             },
-            State::Down(Some(trouble)) | State::Closed(Some(trouble)) => Err(trouble.error()),
-            State::Closed(None) => Err(closed()),
-            State::Up(_) | State::Down(None) => Err(Error::new(
+            LinkState::Down(Some(disconnect_reason))
+            | LinkState::Closed(Some(disconnect_reason)) => Err(disconnect_reason.error()),
+            LinkState::Closed(None) => Err(closed()),
+            LinkState::Up(_) | LinkState::Down(None) => Err(Error::new(
                 ErrorKind::ConnectionLost,
                 "the connection was lost and is being re-made",
             )),
@@ -220,10 +223,11 @@ impl Link {
         let mut state = self.state.clone();
         loop {
             match &*state.borrow_and_update() {
-                State::Down(Some(trouble)) | State::Closed(Some(trouble))
-                    if trouble.is_refusal() =>
+                LinkState::Down(Some(disconnect_reason))
+                | LinkState::Closed(Some(disconnect_reason))
+                    if disconnect_reason.is_refusal() =>
                 {
-                    return trouble.error();
+                    return disconnect_reason.error();
                 }
                 _ => {}
             }
@@ -235,9 +239,12 @@ impl Link {
 
     /// Ends with the error that ended another link of the same client.
     pub(crate) async fn end_as(&self, error: &Error) {
-        let trouble = Trouble::of(error);
+        let disconnect_reason = DisconnectReason::of(error);
         self.supervisor.abort();
-        if let State::Up(connection) = self.set.send_replace(State::Closed(Some(trouble))) {
+        if let LinkState::Up(connection) = self
+            .set
+            .send_replace(LinkState::Closed(Some(disconnect_reason)))
+        {
             connection.close().await;
         }
     }
@@ -246,18 +253,18 @@ impl Link {
     pub(crate) fn ends(&self) -> impl Future<Output = Error> + Send + use<> {
         let mut state = self.state.clone();
         async move {
-            let trouble = match state
-                .wait_for(|state| matches!(state, State::Closed(_)))
+            let disconnect_reason = match state
+                .wait_for(|state| matches!(state, LinkState::Closed(_)))
                 .await
             {
                 Ok(closed) => match &*closed {
-                    State::Closed(trouble) => trouble.clone(),
+                    LinkState::Closed(disconnect_reason) => disconnect_reason.clone(),
                     _ => None,
                 },
                 Err(_) => None,
             };
-            match trouble {
-                Some(trouble) => trouble.error(),
+            match disconnect_reason {
+                Some(disconnect_reason) => disconnect_reason.error(),
                 None => std::future::pending().await,
             }
         }
@@ -267,21 +274,21 @@ impl Link {
     pub(crate) async fn is_over(&self) {
         let mut state = self.state.clone();
         let _ = state
-            .wait_for(|state| matches!(state, State::Closed(_)))
+            .wait_for(|state| matches!(state, LinkState::Closed(_)))
             .await;
     }
 
     /// The error with which it ended by itself, if it did.
     pub(crate) fn end(&self) -> Option<Error> {
         match &*self.state.borrow() {
-            State::Closed(Some(trouble)) => Some(trouble.error()),
+            LinkState::Closed(Some(disconnect_reason)) => Some(disconnect_reason.error()),
             _ => None,
         }
     }
 
     /// Whether the broker has stopped reading from the open connection.
     pub(crate) fn is_blocked(&self) -> bool {
-        matches!(&*self.state.borrow(), State::Up(connection) if connection.is_blocked())
+        matches!(&*self.state.borrow(), LinkState::Up(connection) if connection.is_blocked())
     }
 
     /// The most bytes of a message's headers and properties, given the frame size of the last connection.
@@ -292,7 +299,7 @@ impl Link {
     /// Closes the connection for good.
     pub(crate) async fn close(&self) {
         self.supervisor.abort();
-        if let State::Up(connection) = self.set.send_replace(State::Closed(None)) {
+        if let LinkState::Up(connection) = self.set.send_replace(LinkState::Closed(None)) {
             connection.close().await;
         }
     }
@@ -301,7 +308,7 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         self.supervisor.abort();
-        if let State::Up(connection) = self.set.send_replace(State::Closed(None)) {
+        if let LinkState::Up(connection) = self.set.send_replace(LinkState::Closed(None)) {
             connection.cut();
         }
     }
@@ -312,9 +319,9 @@ fn closed() -> Error {
 }
 
 /// Sets the next state, unless the link was closed meanwhile: `abort` does not stop a supervisor in the middle of a step.
-fn proceed(state: &watch::Sender<State>, next: State) -> bool {
+fn proceed(state: &watch::Sender<LinkState>, next: LinkState) -> bool {
     state.send_if_modified(|now| {
-        let open = !matches!(now, State::Closed(_));
+        let open = !matches!(now, LinkState::Closed(_));
         if open {
             *now = next;
         }
@@ -326,7 +333,7 @@ fn proceed(state: &watch::Sender<State>, next: State) -> bool {
 struct Supervisor<F> {
     addresses: Arc<Addresses>,
     keeping: LinkOptions,
-    state: Arc<watch::Sender<State>>,
+    state: Arc<watch::Sender<LinkState>>,
     frame_max: Arc<AtomicU32>,
     on_return: F,
 }
@@ -338,14 +345,14 @@ impl<F: Fn()> Supervisor<F> {
         loop {
             let now = self.state.borrow().clone();
             match now {
-                State::Up(connection) => {
+                LinkState::Up(connection) => {
                     connection.gone().await;
-                    if !proceed(&self.state, State::Down(None)) {
+                    if !proceed(&self.state, LinkState::Down(None)) {
                         return;
                     }
                     warn!(address = %self.addresses, purpose, "connection lost; reconnecting");
                 }
-                State::Down(_) => {
+                LinkState::Down(_) => {
                     let lost = Instant::now();
                     let Some(connection) = self.connect().await else {
                         return;
@@ -354,13 +361,13 @@ impl<F: Fn()> Supervisor<F> {
                         .store(connection.limits().frame_max(), Ordering::Relaxed);
                     // Before anybody uses it: what was known about the broker may no longer be true.
                     (self.on_return)();
-                    if !proceed(&self.state, State::Up(connection)) {
+                    if !proceed(&self.state, LinkState::Up(connection)) {
                         return; // the new connection ends with us
                     }
                     let after = format_duration(Duration::from_secs(lost.elapsed().as_secs()));
                     info!(address = %self.addresses, purpose, after, "reconnected");
                 }
-                State::Closed(_) => return,
+                LinkState::Closed(_) => return,
             }
         }
     }
@@ -368,40 +375,40 @@ impl<F: Fn()> Supervisor<F> {
     /// The next connection; `None` at the end of the link.
     async fn connect(&self) -> Option<Arc<Connection>> {
         let mut pause = FIRST_PAUSE;
-        let mut told: Option<(Trouble, Instant)> = None;
+        let mut told: Option<(DisconnectReason, Instant)> = None;
         let mut tries = 0;
-        let bell = &self.keeping.bell.0;
-        let mut rung = bell.subscribe();
+        let reconnect_signal = &self.keeping.reconnect_signal.0;
+        let mut reconnected = reconnect_signal.subscribe();
         loop {
             tokio::select! {
                 // Jitter, so that a returning broker does not get all its clients at once.
                 () = sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)) => {}
-                _ = rung.changed() => pause = FIRST_PAUSE,
+                _ = reconnected.changed() => pause = FIRST_PAUSE,
             }
-            rung.mark_unchanged();
+            reconnected.mark_unchanged();
             tries += 1;
             let error = match Connection::open(&self.addresses, self.keeping.purpose).await {
                 Ok(connection) => {
-                    bell.send_replace(());
+                    reconnect_signal.send_replace(());
                     return Some(Arc::new(connection));
                 }
                 Err(error) => error,
             };
-            let trouble = Trouble::of(&error);
+            let disconnect_reason = DisconnectReason::of(&error);
             let is_news = told.as_ref().is_none_or(|(told, when)| {
-                told.kind != trouble.kind || when.elapsed() >= TOLD_AGAIN
+                told.kind != disconnect_reason.kind || when.elapsed() >= TOLD_AGAIN
             });
             if is_news {
                 warn!(address = %self.addresses, purpose = self.keeping.purpose, %error, tries, "cannot reconnect yet");
-                told = Some((trouble.clone(), Instant::now()));
+                told = Some((disconnect_reason.clone(), Instant::now()));
             } else {
                 debug!(address = %self.addresses, purpose = self.keeping.purpose, %error, tries, "cannot reconnect yet");
             }
-            let ends = self.keeping.ends_when_refused && trouble.is_refusal();
+            let ends = self.keeping.ends_when_refused && disconnect_reason.is_refusal();
             let next = if ends {
-                State::Closed(Some(trouble))
+                LinkState::Closed(Some(disconnect_reason))
             } else {
-                State::Down(Some(trouble))
+                LinkState::Down(Some(disconnect_reason))
             };
             if !proceed(&self.state, next) || ends {
                 return None;

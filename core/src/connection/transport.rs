@@ -38,8 +38,8 @@ use tokio_rustls::client::TlsStream;
 use super::{
     Address,
     limits::FRAME_MAX,
-    log_redaction::Discretion,
-    sanitiser::{MendedLog, Sanitiser},
+    log_redaction::LogRedaction,
+    sanitiser::{RepairLog, Sanitiser},
     tls, wakeup_batch,
 };
 use crate::{Error, ErrorKind, Result};
@@ -123,7 +123,7 @@ pub(super) struct SocketHandle {
     /// Whether we have closed it.
     pub(super) is_cut: Arc<AtomicBool>,
     gone: watch::Receiver<()>,
-    pub(super) mended: Arc<MendedLog>,
+    pub(super) mended: Arc<RepairLog>,
     server: Arc<OnceLock<FieldTable>>,
 }
 
@@ -161,12 +161,12 @@ pub(super) async fn resolve(address: &Address) -> Result<Vec<SocketAddr>> {
     let found = timeout(address.timeout, found)
         .await
         .map_err(|_| late(address, address.timeout))?;
-    let mut places: Vec<_> = found.map_err(|why| unreachable(address, why))?.collect();
-    fastrand::shuffle(&mut places);
-    if places.is_empty() {
+    let mut resolver: Vec<_> = found.map_err(|why| unreachable(address, why))?.collect();
+    fastrand::shuffle(&mut resolver);
+    if resolver.is_empty() {
         return Err(unreachable(address, io::ErrorKind::NotFound.into()));
     }
-    Ok(places)
+    Ok(resolver)
 }
 
 fn unreachable(address: &Address, why: io::Error) -> Error {
@@ -180,13 +180,13 @@ fn unreachable(address: &Address, why: io::Error) -> Error {
     .with_source(why)
 }
 
-fn late(address: &Address, patience: Duration) -> Error {
+fn late(address: &Address, time_limit: Duration) -> Error {
     Error::new(
         ErrorKind::Timeout,
         format!(
             "no answer from {} within {} ms while connecting",
             address.authority(),
-            patience.as_millis()
+            time_limit.as_millis()
         ),
     )
 }
@@ -198,18 +198,18 @@ fn late(address: &Address, patience: Duration) -> Error {
 pub(super) async fn dial(
     address: &Address,
     place: SocketAddr,
-    patience: Duration,
+    time_limit: Duration,
 ) -> Result<(Socket, std::net::TcpStream)> {
     // First: a file that cannot be read does not mean that the host does not answer.
     let config = match address.tls {
         true => Some(tls::config(address).await?),
         false => None,
     };
-    let opened = timeout(patience, async {
+    let opened = timeout(time_limit, async {
         let stream = TcpStream::connect(place)
             .await
             .map_err(|why| unreachable(address, why))?;
-        let (stream, lifeline) = duplicate(stream).map_err(|why| {
+        let (stream, socket_handle) = duplicate(stream).map_err(|why| {
             Error::new(
                 ErrorKind::Unreachable,
                 format!("cannot use the socket to {}", address.authority()),
@@ -220,9 +220,9 @@ pub(super) async fn dial(
             Some(config) => Socket::Tls(Box::new(tls::handshake(address, config, stream).await?)),
             None => Socket::Plain(stream),
         };
-        Ok((socket, lifeline))
+        Ok((socket, socket_handle))
     });
-    opened.await.map_err(|_| late(address, patience))?
+    opened.await.map_err(|_| late(address, time_limit))?
 }
 
 /// Opens the socket of a connection of lapin within this time.
@@ -232,14 +232,14 @@ pub(super) async fn dial(
 pub(super) async fn open(
     address: &Address,
     place: SocketAddr,
-    patience: Duration,
+    time_limit: Duration,
 ) -> Result<(GuardedStream, SocketHandle)> {
-    let (socket, lifeline) = dial(address, place, patience).await?;
+    let (socket, socket_handle) = dial(address, place, time_limit).await?;
     let (alive, gone) = watch::channel(());
     let sanitiser = Sanitiser::new(FRAME_MAX);
     let greeting = Greeting::default();
-    let lifeline = SocketHandle {
-        socket: lifeline,
+    let socket_handle = SocketHandle {
+        socket: socket_handle,
         is_cut: Arc::default(),
         gone,
         mended: Arc::clone(sanitiser.log()),
@@ -252,15 +252,15 @@ pub(super) async fn open(
             greeting,
             _alive: alive,
         },
-        lifeline,
+        socket_handle,
     ))
 }
 
 fn duplicate(stream: TcpStream) -> io::Result<(TcpStream, std::net::TcpStream)> {
     stream.set_nodelay(true)?;
     let stream = stream.into_std()?;
-    let lifeline = stream.try_clone()?;
-    Ok((TcpStream::from_std(stream)?, lifeline))
+    let socket_handle = stream.try_clone()?;
+    Ok((TcpStream::from_std(stream)?, socket_handle))
 }
 
 /// Reads the server's properties from the first frame; lapin does not keep them.
@@ -368,14 +368,17 @@ impl futures_io::AsyncWrite for GuardedStream {
 #[derive(Clone, Debug)]
 pub(super) struct LapinRuntime {
     tokio: Tokio,
-    discretion: Discretion,
+    log_redaction: LogRedaction,
 }
 
 impl LapinRuntime {
-    pub(super) fn runtime(handle: tokio::runtime::Handle, discretion: Discretion) -> Runtime<Self> {
+    pub(super) fn runtime(
+        handle: tokio::runtime::Handle,
+        log_redaction: LogRedaction,
+    ) -> Runtime<Self> {
         Runtime::new(Self {
             tokio: Tokio::default().with_handle(handle),
-            discretion,
+            log_redaction,
         })
     }
 }
@@ -393,7 +396,7 @@ impl Executor for LapinRuntime {
         &self,
         f: F,
     ) -> Task<Self::Task<T>> {
-        self.tokio.spawn(self.discretion.clone().of(f))
+        self.tokio.spawn(self.log_redaction.clone().of(f))
     }
 
     fn spawn_blocking<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(

@@ -16,16 +16,16 @@ use std::{
 };
 
 thread_local! {
-    static CHUNK: RefCell<Chunk> = const { RefCell::new(Chunk { waiting: None }) };
+    static CHUNK: RefCell<WakeupBatch> = const { RefCell::new(WakeupBatch { waiting: None }) };
 }
 
 /// The tasks to wake at the end of this thread's chunk, if it is in one. Dropping it wakes them.
 #[derive(Default)]
-struct Chunk {
+struct WakeupBatch {
     waiting: Option<Vec<Waker>>,
 }
 
-impl Drop for Chunk {
+impl Drop for WakeupBatch {
     fn drop(&mut self) {
         self.waiting
             .take()
@@ -53,9 +53,9 @@ pub(super) fn end() {
     drop(CHUNK.take());
 }
 
-struct PutOff(Waker);
+struct DeferredWaker(Waker);
 
-impl Wake for PutOff {
+impl Wake for DeferredWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -78,7 +78,7 @@ impl Wake for PutOff {
 pub(crate) async fn put_off<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|cx| {
-        let waker = Waker::from(Arc::new(PutOff(cx.waker().clone())));
+        let waker = Waker::from(Arc::new(DeferredWaker(cx.waker().clone())));
         future.as_mut().poll(&mut Context::from_waker(&waker))
     })
     .await
@@ -102,7 +102,7 @@ mod tests {
     /// Counts its wake-ups, and a waker that puts them off.
     fn counted() -> (Arc<Count>, Waker) {
         let count = Arc::new(Count::default());
-        let waker = Waker::from(Arc::new(PutOff(Waker::from(Arc::clone(&count)))));
+        let waker = Waker::from(Arc::new(DeferredWaker(Waker::from(Arc::clone(&count)))));
         (count, waker)
     }
 

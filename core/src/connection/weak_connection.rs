@@ -12,7 +12,7 @@ use tokio::{sync::watch, time::timeout};
 
 use super::{
     Address,
-    channel::{OpenChannel, Unopened, ask, spent},
+    channel::{OpenChannel, OpenChannelError, ask, spent},
     error_mapping::Operation,
     limits::Limits,
     timeouts::GOODBYE,
@@ -22,20 +22,20 @@ use crate::{Error, ErrorKind, Result};
 
 /// Ends nothing when it is dropped, and is of no use once the connection has ended.
 #[derive(Clone)]
-pub(super) struct Line {
+pub(super) struct WeakConnection {
     pub(super) lapin: Weak<lapin::Connection>,
-    pub(super) lifeline: Weak<SocketHandle>,
+    pub(super) socket_handle: Weak<SocketHandle>,
     pub(super) at: Arc<(Address, SocketAddr)>,
     pub(super) limits: Arc<Limits>,
     pub(super) blocked: watch::Receiver<bool>,
     pub(super) is_spent: Arc<AtomicBool>,
 }
 
-impl Line {
+impl WeakConnection {
     /// Whether the connection has ended.
     pub(super) fn is_gone(&self) -> bool {
-        let lifeline = self.lifeline.upgrade();
-        lifeline.is_none_or(|lifeline| lifeline.is_gone())
+        let socket_handle = self.socket_handle.upgrade();
+        socket_handle.is_none_or(|socket_handle| socket_handle.is_gone())
     }
 
     /// Whether the broker has stopped reading from it.
@@ -45,21 +45,21 @@ impl Line {
 
     /// Waits until the broker reads, or the connection is gone.
     pub(super) async fn unblocked(&self) {
-        let Some(lifeline) = self.lifeline.upgrade() else {
+        let Some(socket_handle) = self.socket_handle.upgrade() else {
             return;
         };
         let mut blocked = self.blocked.clone();
         tokio::select! {
             _ = blocked.wait_for(|blocked| !blocked) => {}
-            () = lifeline.gone() => {}
+            () = socket_handle.gone() => {}
         }
     }
 
     /// Ends it for everyone who uses it.
     pub(super) async fn hang_up(&self) {
-        if let Some(lifeline) = self.lifeline.upgrade() {
-            lifeline.cut();
-            let _ = timeout(GOODBYE, lifeline.gone()).await;
+        if let Some(socket_handle) = self.socket_handle.upgrade() {
+            socket_handle.cut();
+            let _ = timeout(GOODBYE, socket_handle.gone()).await;
         }
     }
 
@@ -68,7 +68,9 @@ impl Line {
     /// # Errors
     /// Those of [`ask`], and [`ErrorKind::ConnectionLost`].
     pub(super) async fn channel(&self) -> Result<OpenChannel> {
-        let (Some(lapin), Some(lifeline)) = (self.lapin.upgrade(), self.lifeline.upgrade()) else {
+        let (Some(lapin), Some(socket_handle)) =
+            (self.lapin.upgrade(), self.socket_handle.upgrade())
+        else {
             return Err(Error::new(
                 ErrorKind::ConnectionLost,
                 "the connection was lost",
@@ -79,19 +81,19 @@ impl Line {
                 Ok(channel) => break channel,
                 Err(error) => error,
             };
-            match Unopened::of(&error) {
+            match OpenChannelError::of(&error) {
                 // Each number only once: lapin then treats it as in use.
-                Unopened::SpentNumber => self.is_spent.store(true, Ordering::Relaxed),
-                Unopened::NoNumber if self.is_spent.load(Ordering::Relaxed) => {
+                OpenChannelError::SpentNumber => self.is_spent.store(true, Ordering::Relaxed),
+                OpenChannelError::NoNumber if self.is_spent.load(Ordering::Relaxed) => {
                     self.hang_up().await;
                     return Err(spent(error));
                 }
-                Unopened::NoNumber | Unopened::Refused => return Err(error),
+                OpenChannelError::NoNumber | OpenChannelError::Refused => return Err(error),
             }
         };
         Ok(OpenChannel {
             channel,
-            lifeline,
+            socket_handle,
             limits: Arc::clone(&self.limits),
             blocked: self.blocked.clone(),
             count: None,

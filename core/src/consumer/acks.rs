@@ -9,10 +9,10 @@ use std::{
     time::Duration,
 };
 
-use super::engine_time::Moment;
+use super::engine_time::EngineTime;
 
 /// How long a settled message may wait for its acknowledgement.
-const PATIENCE: Duration = Duration::from_millis(3);
+const TIME_LIMIT: Duration = Duration::from_millis(3);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tag {
@@ -70,7 +70,7 @@ pub(super) struct AckWindow {
     /// How many are settled and not acknowledged.
     settled: usize,
     /// When the oldest of those was settled.
-    since: Option<Moment>,
+    since: Option<EngineTime>,
     /// How many are acknowledged without waiting for more.
     batch: usize,
 }
@@ -107,7 +107,7 @@ impl AckWindow {
     }
 
     /// The message is to be acknowledged.
-    pub(super) fn settle(&mut self, tag: u64, now: Moment) {
+    pub(super) fn settle(&mut self, tag: u64, now: EngineTime) {
         let Some(state @ Tag::Outstanding) = self.get_mut(tag) else {
             return;
         };
@@ -137,12 +137,12 @@ impl AckWindow {
     }
 
     /// When [`flush`](Self::flush) must run, if nothing else happens.
-    pub(super) fn deadline(&self) -> Option<Moment> {
-        self.since.map(|since| since + PATIENCE)
+    pub(super) fn deadline(&self) -> Option<EngineTime> {
+        self.since.map(|since| since + TIME_LIMIT)
     }
 
     /// Sends the acknowledgements that are due; with `all`, every one.
-    pub(super) fn flush(&mut self, now: Moment, all: bool, mut send: impl FnMut(Ack)) {
+    pub(super) fn flush(&mut self, now: EngineTime, all: bool, mut send: impl FnMut(Ack)) {
         let due = all
             || self.settled >= self.batch
             || self.deadline().is_some_and(|deadline| now >= deadline);
@@ -232,7 +232,7 @@ mod tests {
 
     use super::*;
 
-    fn flush(window: &mut AckWindow, now: Moment, all: bool) -> Vec<Ack> {
+    fn flush(window: &mut AckWindow, now: EngineTime, all: bool) -> Vec<Ack> {
         let mut acks = Vec::new();
         window.flush(now, all, |ack| acks.push(ack));
         acks
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn what_was_overtaken_is_not_covered() {
-        let now = Moment::ZERO;
+        let now = EngineTime::ZERO;
         let mut window = AckWindow::new(4);
         window.delivered(1);
         window.delivered(3);
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_prefix_goes_as_one_and_stragglers_alone() {
-        let now = Moment::ZERO;
+        let now = EngineTime::ZERO;
         let mut window = AckWindow::new(16);
         (1..=10).for_each(|tag| window.delivered(tag));
         for tag in [1, 2, 3] {
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn nothing_waits_for_ever() {
-        let now = Moment::ZERO;
+        let now = EngineTime::ZERO;
         let mut window = AckWindow::new(100);
         window.delivered(1);
         window.settle(1, now);
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn a_handler_that_never_ends_leaves_one_tag_behind() {
-        let now = Moment::ZERO;
+        let now = EngineTime::ZERO;
         let mut window = AckWindow::new(64);
         window.delivered(1);
         for tag in 2..10_000 {
@@ -338,7 +338,7 @@ mod tests {
         /// all.
         #[test]
         fn the_broker_never_complains(steps in prop::collection::vec((0u8..5, any::<u16>()), 0..300), prefetch in 1u16..64) {
-            let now = Moment::ZERO;
+            let now = EngineTime::ZERO;
             let mut window = AckWindow::new(prefetch);
             let mut unacked = BTreeSet::new();
             let mut outstanding = Vec::new();

@@ -72,13 +72,13 @@ impl Pause {
 
 /// The results of the last attempts.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(super) struct FailureWindow {
     rule: Pause,
     last: VecDeque<bool>,
     failures: usize,
 }
 
-impl Budget {
+impl FailureWindow {
     pub(super) fn new(rule: Pause) -> Self {
         Self {
             rule,
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn pauses_above_the_share_of_a_full_window() {
-        let mut budget = Budget::new(Pause {
+        let mut budget = FailureWindow::new(Pause {
             failures: 0.5,
             window: 4,
             pause: Duration::from_secs(1),

@@ -6,15 +6,15 @@ use lapin::BasicProperties;
 
 use super::{
     Consumer, Message, Received,
-    engine::{Case, Consequence},
+    engine::{AttemptContext, NextAction},
     retrier::Decision,
 };
 use crate::{
     Error, ErrorKind, MAX_DELAY, Result, Strategy,
     connection::header_room,
     retry::{
-        Admission, Counting, Failure, Origin, Outcome, Past, RetryState, admit, must_be_copied_now,
-        with_reply_to,
+        Admission, Counting, DeliveryPast, Failure, Origin, Outcome, RetryState, admit,
+        must_be_copied_now, with_reply_to,
     },
     telemetry::{Event, HOST},
     topology::{self, Detour, Item, Plan, QueueType},
@@ -234,7 +234,7 @@ impl Contract {
             routing_key,
             redelivered,
         } = incoming;
-        let past = Past::of(redelivered, self.is_classic);
+        let past = DeliveryPast::of(redelivered, self.is_classic);
         let state = RetryState::read(self.queue(), Counting::Header, past, &properties);
         Ok(Message(std::sync::Arc::new(Received {
             queue: self.queue().into(),
@@ -284,8 +284,8 @@ impl Contract {
     /// Whether the next failure may park the message. Then a stack trace is worth collecting.
     #[must_use]
     pub fn may_park(&self, message: &Message) -> bool {
-        let patience = self.options.patience();
-        patience.is_some_and(|patience| message.retries() >= patience)
+        let fewest_retries = self.options.fewest_retries();
+        fewest_retries.is_some_and(|fewest_retries| message.retries() >= fewest_retries)
     }
 
     /// Whether a copy must not wait until its queue is old enough: the work queue has counted so many deliveries of the original that the
@@ -298,10 +298,10 @@ impl Contract {
     fn follow(
         &self,
         message: &Message,
-        decide: impl FnOnce(Case<'_>) -> Consequence,
+        decide: impl FnOnce(AttemptContext<'_>) -> NextAction,
     ) -> Settlement {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let case = Case {
+        let case = AttemptContext {
             options: &self.options,
             origin: &self.origin,
             received: &message.0,
@@ -310,7 +310,7 @@ impl Contract {
             copies: false,
         };
         match decide(case) {
-            Consequence::Drop(event) => Settlement::Drop(event),
+            NextAction::Drop(event) => Settlement::Drop(event),
             other => match Decision::of(self.queue(), other) {
                 Some(decision) => Settlement::Copy(Box::new(decision)),
                 None => Settlement::Ack,

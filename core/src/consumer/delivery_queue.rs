@@ -26,7 +26,7 @@ pub(super) struct Batching {
     pub(super) wait: Duration,
 }
 
-struct Arrived {
+struct QueuedDelivery {
     delivery: Delivery,
     /// When; known if there are batches.
     at: Option<Instant>,
@@ -34,7 +34,7 @@ struct Arrived {
 
 #[derive(Default)]
 struct Arrivals {
-    queue: VecDeque<Arrived>,
+    queue: VecDeque<QueuedDelivery>,
     /// No more messages will come.
     ended: bool,
 }
@@ -95,7 +95,7 @@ impl Arrivals {
 
 /// How a message comes back from the handlers.
 #[derive(Debug)]
-pub(super) enum Ending {
+pub(super) enum HandlerEnd {
     /// Its handler ended.
     Settled(Outcome),
     /// No handler started it.
@@ -104,34 +104,34 @@ pub(super) enum Ending {
 
 /// Outcomes that the engine has not taken yet.
 #[derive(Default)]
-struct Outcomes {
-    list: Vec<(Token, Ending)>,
+struct PendingOutcomes {
+    list: Vec<(Token, HandlerEnd)>,
     /// Whether the engine was woken for them.
     told: bool,
 }
 
 /// What the engine and the handlers share.
-pub(super) struct Inbox {
+pub(super) struct DeliveryQueue {
     arrivals: Mutex<Arrivals>,
     /// Wakes waiting tasks, one at a time.
     arrived: Notify,
     /// Wakes waiting threads.
     arrived_blocking: Condvar,
     blocking: AtomicUsize,
-    outcomes: Mutex<Outcomes>,
+    outcomes: Mutex<PendingOutcomes>,
     /// Wakes the engine.
     engine: Notify,
     close: AtomicBool,
     abandon: AtomicBool,
-    stopwatch: HandlerLatency,
+    latency: HandlerLatency,
     batching: Option<Batching>,
     /// Has the timer for incomplete batches: callers may wait outside of a runtime.
     runtime: Handle,
 }
 
-impl Inbox {
+impl DeliveryQueue {
     /// Must be called in a runtime.
-    pub(super) fn new(stopwatch: HandlerLatency, batching: Option<Batching>) -> Self {
+    pub(super) fn new(latency: HandlerLatency, batching: Option<Batching>) -> Self {
         Self {
             arrivals: Mutex::default(),
             arrived: Notify::default(),
@@ -141,7 +141,7 @@ impl Inbox {
             engine: Notify::default(),
             close: AtomicBool::default(),
             abandon: AtomicBool::default(),
-            stopwatch,
+            latency,
             batching,
             runtime: Handle::current(),
         }
@@ -159,7 +159,9 @@ impl Inbox {
             return;
         }
         let at = self.batching.map(|_| Instant::now());
-        let arrived = batch.drain(..).map(|delivery| Arrived { delivery, at });
+        let arrived = batch
+            .drain(..)
+            .map(|delivery| QueuedDelivery { delivery, at });
         self.arrivals().queue.extend(arrived);
         self.wake_one();
         if self.blocking.load(Ordering::SeqCst) > 0 {
@@ -184,14 +186,14 @@ impl Inbox {
         let delivery = arrivals.queue.pop_front().map(|arrived| arrived.delivery);
         let are_more = !arrivals.queue.is_empty();
         drop(arrivals);
-        self.stopwatch.start(&delivery);
+        self.latency.start(&delivery);
         (delivery, are_more)
     }
 
     /// Takes the messages that are there, at most `max`; or one batch if it is ready, whatever `max` is.
     pub(super) fn take(&self, max: usize) -> Vec<Delivery> {
         let taken = self.arrivals().take_ready(self.batching, max);
-        self.stopwatch.start(&taken);
+        self.latency.start(&taken);
         taken
     }
 
@@ -208,7 +210,7 @@ impl Inbox {
     }
 
     /// Takes back those of these messages that no handler has taken.
-    pub(super) fn take_these_back(&self, tokens: &[Token]) -> Vec<Token> {
+    pub(super) fn recall_tokens(&self, tokens: &[Token]) -> Vec<Token> {
         let tokens: HashSet<_> = tokens.iter().collect();
         let mut back = Vec::new();
         self.arrivals().queue.retain(|arrived| {
@@ -280,7 +282,7 @@ impl Inbox {
         self.blocking.fetch_sub(1, Ordering::SeqCst);
         let taken = arrivals.take_ready(self.batching, max);
         drop(arrivals);
-        self.stopwatch.start(&taken);
+        self.latency.start(&taken);
         taken
     }
 
@@ -288,9 +290,9 @@ impl Inbox {
     pub(super) fn settle(&self, settled: impl IntoIterator<Item = (Token, Outcome)>) {
         let settled: Vec<_> = settled
             .into_iter()
-            .map(|(token, outcome)| (token, Ending::Settled(outcome)))
+            .map(|(token, outcome)| (token, HandlerEnd::Settled(outcome)))
             .collect();
-        self.stopwatch.stop(settled.iter().map(|(token, _)| *token));
+        self.latency.stop(settled.iter().map(|(token, _)| *token));
         self.end_all(settled.into_iter());
     }
 
@@ -298,10 +300,10 @@ impl Inbox {
     /// of the same thread, where no other thread can take it, and the next handler may keep the thread for long. [`tell`](Self::tell) wakes
     /// it.
     pub(super) fn settle_quietly(&self, token: Token, outcome: Outcome) {
-        self.stopwatch.stop([token]);
+        self.latency.stop([token]);
         self.outcomes_now()
             .list
-            .push((token, Ending::Settled(outcome)));
+            .push((token, HandlerEnd::Settled(outcome)));
     }
 
     /// Wakes the engine if there are outcomes that it was not woken for.
@@ -315,7 +317,7 @@ impl Inbox {
         }
     }
 
-    fn outcomes_now(&self) -> MutexGuard<'_, Outcomes> {
+    fn outcomes_now(&self) -> MutexGuard<'_, PendingOutcomes> {
         self.outcomes
             .lock()
             .unwrap_or_else(|poison| poison.into_inner())
@@ -323,16 +325,20 @@ impl Inbox {
 
     /// Gives back messages that were taken and not started; they are requeued.
     pub(super) fn give_back(&self, tokens: impl IntoIterator<Item = Token>) {
-        self.end_all(tokens.into_iter().map(|token| (token, Ending::Unstarted)));
+        self.end_all(
+            tokens
+                .into_iter()
+                .map(|token| (token, HandlerEnd::Unstarted)),
+        );
     }
 
-    fn end_all(&self, ended: impl Iterator<Item = (Token, Ending)>) {
+    fn end_all(&self, ended: impl Iterator<Item = (Token, HandlerEnd)>) {
         self.outcomes_now().list.extend(ended);
         self.tell();
     }
 
     /// Moves the outcomes since the last call into `into`.
-    pub(super) fn outcomes(&self, into: &mut Vec<(Token, Ending)>) {
+    pub(super) fn outcomes(&self, into: &mut Vec<(Token, HandlerEnd)>) {
         let mut outcomes = self.outcomes_now();
         outcomes.told = false;
         std::mem::swap(&mut outcomes.list, into);
@@ -364,7 +370,7 @@ impl Inbox {
     }
 
     /// For the engine: resolves when there are outcomes or a request to close.
-    pub(super) async fn knock(&self) {
+    pub(super) async fn wait_for_engine_work(&self) {
         self.engine.notified().await;
     }
 
@@ -391,26 +397,26 @@ mod tests {
     use super::*;
     use crate::consumer::Received;
 
-    fn inbox(batching: Option<Batching>) -> Inbox {
-        Inbox::new(HandlerLatency::new(Histogram::new([])), batching)
+    fn delivery_queue(batching: Option<Batching>) -> DeliveryQueue {
+        DeliveryQueue::new(HandlerLatency::new(Histogram::new([])), batching)
     }
 
-    fn batches(size: usize, wait: Duration) -> Inbox {
-        inbox(Some(Batching { size, wait }))
+    fn batches(size: usize, wait: Duration) -> DeliveryQueue {
+        delivery_queue(Some(Batching { size, wait }))
     }
 
-    fn deliver(inbox: &Inbox, count: u64) {
+    fn deliver(delivery_queue: &DeliveryQueue, count: u64) {
         let delivery = |number| Delivery {
             token: Token::from_u64(number),
             message: crate::Message(Arc::new(Received::for_tests("orders", "7"))),
             alone: false,
         };
-        inbox.deliver(&mut (0..count).map(delivery).collect());
+        delivery_queue.deliver(&mut (0..count).map(delivery).collect());
     }
 
-    fn deliver_alone(inbox: &Inbox) {
-        deliver(inbox, 1);
-        let mut arrivals = inbox.arrivals();
+    fn deliver_alone(delivery_queue: &DeliveryQueue) {
+        deliver(delivery_queue, 1);
+        let mut arrivals = delivery_queue.arrivals();
         arrivals.queue.back_mut().unwrap().delivery.alone = true;
     }
 
@@ -420,72 +426,85 @@ mod tests {
 
     #[tokio::test]
     async fn a_thread_may_wait_without_a_deadline() {
-        let inbox = inbox(None);
+        let delivery_queue = delivery_queue(None);
         thread::scope(|scope| {
-            let waiting = scope.spawn(|| inbox.take_blocking(1, Duration::MAX));
-            while inbox.blocking.load(Ordering::SeqCst) == 0 && !waiting.is_finished() {
+            let waiting = scope.spawn(|| delivery_queue.take_blocking(1, Duration::MAX));
+            while delivery_queue.blocking.load(Ordering::SeqCst) == 0 && !waiting.is_finished() {
                 thread::yield_now();
             }
-            inbox.end();
+            delivery_queue.end();
             assert!(waiting.join().expect("it waits").is_empty());
         });
     }
 
     #[tokio::test]
     async fn what_comes_alone_is_a_batch_at_once_and_ends_the_one_before_it() {
-        let inbox = batches(3, LONG);
-        deliver(&inbox, 2);
-        deliver_alone(&inbox);
-        deliver(&inbox, 3);
-        deliver_alone(&inbox);
+        let delivery_queue = batches(3, LONG);
+        deliver(&delivery_queue, 2);
+        deliver_alone(&delivery_queue);
+        deliver(&delivery_queue, 3);
+        deliver_alone(&delivery_queue);
         for size in [2, 1, 3, 1] {
-            assert!(inbox.ready().now_or_never().is_some());
-            assert_eq!(inbox.take(usize::MAX).len(), size);
+            assert!(delivery_queue.ready().now_or_never().is_some());
+            assert_eq!(delivery_queue.take(usize::MAX).len(), size);
         }
-        deliver(&inbox, 2);
-        assert!(inbox.take(usize::MAX).is_empty(), "it is incomplete");
+        deliver(&delivery_queue, 2);
+        assert!(
+            delivery_queue.take(usize::MAX).is_empty(),
+            "it is incomplete"
+        );
     }
 
     #[tokio::test]
     async fn only_complete_batches_are_taken_while_others_wait() {
-        let inbox = batches(3, LONG);
-        deliver(&inbox, 2);
-        assert!(inbox.take(usize::MAX).is_empty());
-        assert!(inbox.take_blocking(usize::MAX, SHORT).is_empty());
-        assert!(inbox.ready().now_or_never().is_none(), "it is incomplete");
-        deliver(&inbox, 5);
-        for taken in [inbox.take(1), inbox.take_blocking(1, LONG)] {
+        let delivery_queue = batches(3, LONG);
+        deliver(&delivery_queue, 2);
+        assert!(delivery_queue.take(usize::MAX).is_empty());
+        assert!(delivery_queue.take_blocking(usize::MAX, SHORT).is_empty());
+        assert!(
+            delivery_queue.ready().now_or_never().is_none(),
+            "it is incomplete"
+        );
+        deliver(&delivery_queue, 5);
+        for taken in [
+            delivery_queue.take(1),
+            delivery_queue.take_blocking(1, LONG),
+        ] {
             assert_eq!(taken.len(), 3, "a batch, whatever the limit");
         }
-        assert!(inbox.ready().now_or_never().is_none());
-        assert_eq!(inbox.take_back().len(), 1, "what no handler has taken");
+        assert!(delivery_queue.ready().now_or_never().is_none());
+        assert_eq!(
+            delivery_queue.take_back().len(),
+            1,
+            "what no handler has taken"
+        );
     }
 
     #[tokio::test]
     async fn an_incomplete_batch_waits_only_so_long() {
         for wait in [Duration::ZERO, SHORT] {
-            let inbox = batches(3, wait);
-            deliver(&inbox, 2);
-            assert!(inbox.ready().await);
-            assert_eq!(inbox.take(usize::MAX).len(), 2);
-            deliver(&inbox, 1);
-            assert_eq!(inbox.take_blocking(usize::MAX, LONG).len(), 1);
+            let delivery_queue = batches(3, wait);
+            deliver(&delivery_queue, 2);
+            assert!(delivery_queue.ready().await);
+            assert_eq!(delivery_queue.take(usize::MAX).len(), 2);
+            deliver(&delivery_queue, 1);
+            assert_eq!(delivery_queue.take_blocking(usize::MAX, LONG).len(), 1);
         }
     }
 
     /// As for single messages, also if a part of them is taken back meanwhile.
     #[tokio::test]
     async fn the_end_of_an_incomplete_batch_is_the_end() {
-        let inbox = batches(3, LONG);
-        deliver(&inbox, 2);
-        let mut ready = pin!(inbox.ready());
+        let delivery_queue = batches(3, LONG);
+        deliver(&delivery_queue, 2);
+        let mut ready = pin!(delivery_queue.ready());
         assert!(ready.as_mut().now_or_never().is_none());
         let first = [Token::from_u64(0)];
-        assert_eq!(inbox.take_these_back(&first), first);
-        inbox.skip(Token::from_u64(1));
-        inbox.end();
+        assert_eq!(delivery_queue.recall_tokens(&first), first);
+        delivery_queue.skip(Token::from_u64(1));
+        delivery_queue.end();
         assert!(!ready.await);
-        assert!(inbox.take_blocking(usize::MAX, LONG).is_empty());
+        assert!(delivery_queue.take_blocking(usize::MAX, LONG).is_empty());
     }
 
     struct Unpark(thread::Thread);
@@ -504,9 +523,9 @@ mod tests {
             .enable_all()
             .build()
             .unwrap();
-        let inbox = runtime.block_on(async { batches(3, SHORT) });
-        deliver(&inbox, 1);
-        let mut ready = pin!(inbox.ready());
+        let delivery_queue = runtime.block_on(async { batches(3, SHORT) });
+        deliver(&delivery_queue, 1);
+        let mut ready = pin!(delivery_queue.ready());
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let mut context = Context::from_waker(&waker);
         let ready = loop {

@@ -8,20 +8,20 @@ use super::{Message, Received};
 use crate::{
     Result,
     publish::Body,
-    retry::{Counting, Death, Failure, Handover, Past, RetryState, headers},
+    retry::{Counting, DeliveryPast, Failure, Handover, RetryState, XDeath, headers},
     topology,
 };
 
 /// A failed message of a work queue that this client did not consume from that queue: a dead letter collected elsewhere, or one that
 /// another program handed over. It is the input of a [`Retrier`](crate::Retrier). Cheap to clone: the clones share the body.
 #[derive(Clone)]
-pub struct Failed {
+pub struct FailedMessage {
     /// Its own body is empty and not used.
     pub(in crate::consumer) received: Arc<Received>,
     pub(super) body: Body,
 }
 
-impl Failed {
+impl FailedMessage {
     /// A message that failed in `queue`. Its headers say how often it failed before and where it was first published (section 5 of
     /// PROTOCOL). `exchange` and `routing_key` are those with which it came to the queue.
     ///
@@ -34,7 +34,7 @@ impl Failed {
         properties: BasicProperties,
         body: impl AsRef<[u8]> + Send + Sync + 'static,
     ) -> Result<Self> {
-        let state = RetryState::read(queue, Counting::Header, Past::None, &properties);
+        let state = RetryState::read(queue, Counting::Header, DeliveryPast::None, &properties);
         let (exchange, routing_key) = (topology::name(exchange)?, topology::name(routing_key)?);
         let (properties, body) = (properties, Arc::new(body));
         Ok(Self::of(
@@ -53,13 +53,18 @@ impl Failed {
     ///
     /// # Errors
     /// Those of [`new`](Self::new).
-    pub fn dead_letter(message: &Message, death: &Death) -> Result<Self> {
+    pub fn dead_letter(message: &Message, death: &XDeath) -> Result<Self> {
         let received = &message.0;
         let mut properties = received.properties.clone();
         if let Some(expiration) = &death.expiration {
             properties = properties.with_expiration(topology::name(expiration)?);
         }
-        let mut state = RetryState::read(&death.queue, Counting::Header, Past::None, &properties);
+        let mut state = RetryState::read(
+            &death.queue,
+            Counting::Header,
+            DeliveryPast::None,
+            &properties,
+        );
         if !state.is_counted && death.reason == "rejected" {
             state.retries = state.retries.saturating_sub(1);
         }
@@ -97,7 +102,7 @@ impl Failed {
             return Err(format!("{} is no count", headers::COUNT));
         }
         let properties = received.properties.clone();
-        let state = RetryState::read(&queue, Counting::Header, Past::None, &properties);
+        let state = RetryState::read(&queue, Counting::Header, DeliveryPast::None, &properties);
         let (mended, body) = (received.mended.clone(), Arc::clone(received) as Body);
         let exchange = ShortString::default();
         let failed = Self::of(
@@ -198,7 +203,7 @@ impl Failed {
 }
 
 /// A message of a consumer, for example to park it in another way.
-impl From<&Message> for Failed {
+impl From<&Message> for FailedMessage {
     fn from(message: &Message) -> Self {
         Self {
             received: Arc::clone(&message.0),
@@ -207,9 +212,9 @@ impl From<&Message> for Failed {
     }
 }
 
-impl fmt::Debug for Failed {
+impl fmt::Debug for FailedMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Failed")
+        f.debug_struct("FailedMessage")
             .field("queue", &self.queue())
             .field("attempt", &self.attempt())
             .finish_non_exhaustive()
@@ -223,7 +228,7 @@ mod tests {
 
     use super::*;
 
-    fn letter(count: Option<i64>, reason: &str, deaths: i64) -> Failed {
+    fn letter(count: Option<i64>, reason: &str, deaths: i64) -> FailedMessage {
         let mut death = FieldTable::default();
         for (name, text) in [
             ("queue", "orders"),
@@ -246,10 +251,10 @@ mod tests {
         if let Some(count) = count {
             table.insert("x-retry-count".into(), AMQPValue::LongLongInt(count));
         }
-        let death = Death::all(&table).remove(0);
+        let death = XDeath::all(&table).remove(0);
         let mut received = Received::for_tests("intake", "x");
         received.properties = BasicProperties::default().with_headers(table);
-        Failed::dead_letter(&Message(Arc::new(received)), &death).unwrap()
+        FailedMessage::dead_letter(&Message(Arc::new(received)), &death).unwrap()
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::{
 use super::{
     Received,
     engine::mutants::{self, Mutant},
-    engine_time::Moment,
+    engine_time::EngineTime,
 };
 use crate::retry::headers;
 
@@ -18,12 +18,12 @@ use crate::retry::headers;
 const LONGEST: Duration = Duration::from_secs(300);
 
 /// Identifies one attempt of one message: a hash with a secret key.
-type Mark = u64;
+type AttemptHash = u64;
 
 /// Many small pieces in one, because a keyed hash takes longer for each piece than for its bytes.
-struct Gathered(Vec<u8>);
+struct HashBuffer(Vec<u8>);
 
-impl Hasher for Gathered {
+impl Hasher for HashBuffer {
     fn write(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
@@ -38,16 +38,16 @@ impl Hasher for Gathered {
 /// Marks are looked up only after a channel was lost. While it lives, a redelivered message was never acknowledged. A mark is used once: a
 /// second message with the same mark is another message.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(super) struct HandledDedup {
     keys: RandomState,
     /// Acknowledged on this channel, oldest first.
-    acknowledged: VecDeque<Mark>,
+    acknowledged: VecDeque<AttemptHash>,
     /// Messages that are expected back, and until when.
-    expected: HashMap<Mark, Moment>,
+    expected: HashMap<AttemptHash, EngineTime>,
     capacity: usize,
 }
 
-impl Memory {
+impl HandledDedup {
     /// Remembers twice as many as can be unacknowledged at a time. With a prefetch of 0 it remembers nothing.
     pub(super) fn new(prefetch: u16) -> Self {
         let capacity = usize::from(prefetch) * 2;
@@ -61,19 +61,19 @@ impl Memory {
 
     /// A mark of everything that distinguishes this attempt of this message. The id alone is not enough: publishers reuse ids, and
     /// acknowledging another message unseen would lose it.
-    fn mark(&self, message: &Received) -> Option<Mark> {
+    fn mark(&self, message: &Received) -> Option<AttemptHash> {
         if self.capacity == 0 {
             return None;
         }
         let id = message.properties.message_id().as_ref();
         let id = id.map(|id| id.as_str());
-        if id.is_none() && !mutants::has(Mutant::BelievesLikeness) {
+        if id.is_none() && !mutants::has(Mutant::BelievesRedeliveryHash) {
             return None;
         }
         if mutants::has(Mutant::BelievesIds) {
             return Some(self.keys.hash_one(id));
         }
-        Some(self.likeness(message))
+        Some(self.redelivery_hash(message))
     }
 
     /// Whether one message is the redelivery of the other. Never without an id, and never if every retry is a redelivery.
@@ -87,10 +87,10 @@ impl Memory {
     }
 
     /// A mark of everything that a redelivery of the message has as well, whether it has an id or not.
-    pub(super) fn likeness(&self, message: &Received) -> Mark {
+    pub(super) fn redelivery_hash(&self, message: &Received) -> AttemptHash {
         let id = message.properties.message_id().as_ref();
         let table = message.properties.headers().as_ref();
-        let mut hasher = Gathered(Vec::with_capacity(1024));
+        let mut hasher = HashBuffer(Vec::with_capacity(1024));
         id.map(|id| id.as_str()).hash(&mut hasher);
         message.exchange.as_str().hash(&mut hasher);
         message.routing_key.as_str().hash(&mut hasher);
@@ -136,11 +136,16 @@ impl Memory {
 
     /// The channel is gone. What was acknowledged on it may come back, and `unsettled` will. If two messages are completely equal, one
     /// acknowledged and one not, nobody can tell which comes back; such a mark is dropped.
-    pub(super) fn lose<'a>(&mut self, unsettled: impl Iterator<Item = &'a Received>, now: Moment) {
+    pub(super) fn lose<'a>(
+        &mut self,
+        unsettled: impl Iterator<Item = &'a Received>,
+        now: EngineTime,
+    ) {
         if self.acknowledged.is_empty() && self.expected.is_empty() {
             return;
         }
-        let alike: HashSet<Mark> = unsettled.filter_map(|message| self.mark(message)).collect();
+        let alike: HashSet<AttemptHash> =
+            unsettled.filter_map(|message| self.mark(message)).collect();
         self.expected
             .retain(|mark, until| *until > now && !alike.contains(mark));
         let until = now + LONGEST;
@@ -152,7 +157,7 @@ impl Memory {
     }
 
     /// The message was handled, or its copy stored, after its channel was lost: it will come back.
-    pub(super) fn expect(&mut self, message: &Received, now: Moment) {
+    pub(super) fn expect(&mut self, message: &Received, now: EngineTime) {
         if let Some(mark) = self.mark(message) {
             self.expected.retain(|_, until| *until > now);
             if self.expected.len() < self.capacity * 2 {
@@ -162,7 +167,7 @@ impl Memory {
     }
 
     /// Whether this is the redelivery of a message that is already done. True only once per message.
-    pub(super) fn recalls(&mut self, message: &Received, now: Moment) -> bool {
+    pub(super) fn recalls(&mut self, message: &Received, now: EngineTime) -> bool {
         if !message.redelivered || self.expected.is_empty() {
             return false;
         }
@@ -180,7 +185,7 @@ mod tests {
         types::{AMQPValue, FieldTable},
     };
 
-    const NOW: Moment = Moment::ZERO;
+    const NOW: EngineTime = EngineTime::ZERO;
 
     fn message(id: Option<&str>, body: &str, redelivered: bool) -> Received {
         let mut message = Received::for_tests("orders", body);
@@ -198,8 +203,8 @@ mod tests {
         message
     }
 
-    fn lost(acknowledged: &[Received], unsettled: &[Received]) -> Memory {
-        let mut memory = Memory::new(8);
+    fn lost(acknowledged: &[Received], unsettled: &[Received]) -> HandledDedup {
+        let mut memory = HandledDedup::new(8);
         for message in acknowledged {
             memory.acknowledged(message);
         }
@@ -230,7 +235,7 @@ mod tests {
 
     #[test]
     fn while_the_channel_lives_nothing_comes_back() {
-        let mut memory = Memory::new(2);
+        let mut memory = HandledDedup::new(2);
         memory.acknowledged(&message(Some("1"), "a", false));
         assert!(!memory.recalls(&message(Some("1"), "a", true), NOW));
     }
@@ -253,7 +258,7 @@ mod tests {
     #[test]
     fn is_bounded_in_number_and_time() {
         let numbered = |id: u32, redelivered| message(Some(&id.to_string()), "", redelivered);
-        let mut memory = Memory::new(2);
+        let mut memory = HandledDedup::new(2);
         for id in 0..100 {
             memory.acknowledged(&numbered(id, false));
         }
@@ -271,7 +276,7 @@ mod tests {
 
     #[test]
     fn may_be_switched_off() {
-        let mut memory = Memory::new(0);
+        let mut memory = HandledDedup::new(0);
         memory.acknowledged(&message(Some("1"), "a", false));
         memory.lose(std::iter::empty(), NOW);
         memory.expect(&message(Some("1"), "a", false), NOW);

@@ -9,7 +9,7 @@ use std::{
 
 use futures_util::Stream;
 
-use super::{IntoOutcome, Judge, Message, Subscription, Token};
+use super::{ErrorClassifier, IntoOutcome, Message, Subscription, Token};
 use crate::{
     retry::{Failure, Outcome},
     telemetry::Stats,
@@ -20,7 +20,7 @@ type Ready = Pin<Box<dyn Future<Output = bool> + Send + Sync>>;
 /// What an [`Attempt`] shares with its stream.
 struct Answers {
     subscription: Subscription,
-    judge: Judge,
+    classifier: ErrorClassifier,
     dlx: bool,
 }
 
@@ -38,11 +38,11 @@ pub struct Messages {
 }
 
 impl Messages {
-    pub(super) fn new(subscription: Subscription, judge: Judge, dlx: bool) -> Self {
+    pub(super) fn new(subscription: Subscription, classifier: ErrorClassifier, dlx: bool) -> Self {
         Self {
             answers: Arc::new(Answers {
                 subscription,
-                judge,
+                classifier,
                 dlx,
             }),
             ready: None,
@@ -141,7 +141,7 @@ impl Attempt {
     /// Ends the attempt with what a handler would return: `Ok(())`, an error, [`park`](crate::park), [`retry_after`](crate::retry_after),
     /// [`defer`](crate::defer), or an [`Outcome`]. Never waits and never fails.
     pub fn settle<By>(self, answer: impl IntoOutcome<By>) {
-        let outcome = answer.into_outcome(&self.answers.judge);
+        let outcome = answer.into_outcome(&self.answers.classifier);
         self.answer(outcome);
     }
 

@@ -30,13 +30,13 @@ mod tokens;
 mod validate;
 
 pub use circuit_breaker::Pause;
-pub use engine::{Follows, Sentence};
-pub use failed_message::Failed;
+pub use engine::{AttemptLogLine, NextStep};
+pub use failed_message::FailedMessage;
 #[cfg(feature = "tower")]
 pub use handler::service;
 pub use handler::{
-    FromMessage, IntoOutcome, IntoOutcomes, InvalidBody, Json, Judge, Running, Signal, defer,
-    extract, fatal, park, retry_after, undecodable,
+    ErrorClassifier, FromMessage, IntoOutcome, IntoOutcomes, InvalidBody, Json, RunningConsumer,
+    Signal, defer, extract, fatal, park, retry_after, undecodable,
 };
 pub use message::Message;
 pub use messages::{Attempt, Messages};
@@ -46,5 +46,5 @@ pub use simulation::{Simulation, Step, Trial};
 pub use subscription::{Delivery, Subscription};
 pub use tokens::Token;
 
-pub(crate) use engine::{Singly, mutants};
+pub(crate) use engine::{OneByOneProgress, mutants};
 pub(crate) use message::Received;

@@ -5,7 +5,9 @@ use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 use super::{
     Message, Messages, Pause, Subscription,
     delivery_queue::Batching,
-    handler::{IntoOutcome, IntoOutcomes, Judge, Running, run_batch_workers, run_workers},
+    handler::{
+        ErrorClassifier, IntoOutcome, IntoOutcomes, RunningConsumer, run_batch_workers, run_workers,
+    },
 };
 use crate::{
     Client, Error, ErrorKind, Result,
@@ -48,13 +50,13 @@ pub struct Consumer {
     pub(super) declare: bool,
     pub(super) work_queue: Option<WorkQueue>,
     pub(super) reserved_name: bool,
-    pub(super) put_back_whole: bool,
-    pub(super) sets_aside: bool,
+    pub(super) requeue_unchanged: bool,
+    pub(super) create_unreadable_queue: bool,
     /// `None`: as its client.
     pub(super) wait: Option<bool>,
     pub(super) limits: Limits,
     pub(super) listener: Listener,
-    pub(super) judge: Judge,
+    pub(super) error_classifier: ErrorClassifier,
     /// The first option given that says how to retry; it needs `dlx`.
     pub(super) retries_by: Option<&'static str>,
 }
@@ -81,12 +83,12 @@ impl Consumer {
             declare: true,
             work_queue: None,
             reserved_name: false,
-            put_back_whole: false,
-            sets_aside: false,
+            requeue_unchanged: false,
+            create_unreadable_queue: false,
             wait: None,
             limits: Limits::default(),
             listener: Listener::default(),
-            judge: Judge::default(),
+            error_classifier: ErrorClassifier::default(),
             retries_by: None,
         }
     }
@@ -235,16 +237,16 @@ impl Consumer {
     /// Whether `<queue>.unreadable` may be created with `dlx` off as well, for messages that RabbitMQ cannot deliver over AMQP 0-9-1. For the
     /// service's own queues.
     #[doc(hidden)]
-    pub fn sets_aside(mut self, sets_aside: bool) -> Self {
-        self.sets_aside = sets_aside;
+    pub fn create_unreadable_queue(mut self, create_unreadable_queue: bool) -> Self {
+        self.create_unreadable_queue = create_unreadable_queue;
         self
     }
 
     /// Whether unstarted messages are always requeued unchanged (AMQP `basic.nack`). Off by default: when a requeue would look like a crash
     /// to the next consumer, a copy goes to the queue instead, and headers that the broker wrote on the original, such as `x-death`, are
     /// lost. Turn it on for a queue whose messages need these headers and which has no delivery limit.
-    pub fn put_back_whole(mut self, put_back_whole: bool) -> Self {
-        self.put_back_whole = put_back_whole;
+    pub fn requeue_unchanged(mut self, requeue_unchanged: bool) -> Self {
+        self.requeue_unchanged = requeue_unchanged;
         self
     }
 
@@ -293,7 +295,7 @@ impl Consumer {
         mut self,
         says: impl Fn(&(dyn StdError + 'static)) -> bool + Send + Sync + 'static,
     ) -> Self {
-        self.judge.add_fatal(says);
+        self.error_classifier.add_fatal(says);
         self.retries_by.get_or_insert("fatal");
         self
     }
@@ -327,7 +329,7 @@ impl Consumer {
         mut self,
         names: impl Fn(&(dyn StdError + 'static)) -> Option<N> + Send + Sync + 'static,
     ) -> Self {
-        self.judge.add_error_type(names);
+        self.error_classifier.add_error_type(names);
         self
     }
 
@@ -357,31 +359,31 @@ impl Consumer {
 
     /// The number of handlers to run at a time ([`concurrency`](Self::concurrency)), for callers that run handlers themselves.
     #[must_use]
-    pub fn handlers(&self) -> usize {
+    pub fn configured_concurrency(&self) -> usize {
         self.concurrency
     }
 
     /// The [`handler_timeout`](Self::handler_timeout), for callers that run handlers themselves.
     #[must_use]
-    pub fn limit(&self) -> Option<Duration> {
+    pub fn configured_handler_timeout(&self) -> Option<Duration> {
         self.handler_timeout
     }
 
     /// The [`drain_timeout`](Self::drain_timeout), for callers that run handlers themselves.
     #[must_use]
-    pub fn last_call(&self) -> Duration {
+    pub fn configured_drain_timeout(&self) -> Duration {
         self.drain_timeout
     }
 
-    /// The [`Judge`] of this consumer, for callers that run handlers themselves.
+    /// The [`ErrorClassifier`] of this consumer, for callers that run handlers themselves.
     #[must_use]
-    pub fn judge(&self) -> Judge {
-        self.judge.clone()
+    pub fn error_classifier(&self) -> ErrorClassifier {
+        self.error_classifier.clone()
     }
 
     /// The [`prefetch`](Self::prefetch).
     #[must_use]
-    pub fn window(&self) -> u16 {
+    pub fn configured_prefetch(&self) -> u16 {
         self.prefetch.unwrap_or_else(|| {
             let needed = self.batch.unwrap_or(1).saturating_mul(self.concurrency);
             let needed = u16::try_from(needed).unwrap_or(u16::MAX);
@@ -400,7 +402,7 @@ impl Consumer {
 
     /// The [`batch_wait`](Self::batch_wait).
     #[must_use]
-    pub fn batch_patience(&self) -> Duration {
+    pub fn configured_batch_wait(&self) -> Duration {
         self.batch_wait.unwrap_or(BATCH_WAIT)
     }
 
@@ -409,15 +411,15 @@ impl Consumer {
         let size = self.batch?;
         Some(Batching {
             size,
-            wait: self.batch_patience(),
+            wait: self.configured_batch_wait(),
         })
     }
 
     /// The fewest retries after which a message may be parked; `None` if no message is parked. A service may park any message.
-    pub(super) fn patience(&self) -> Option<u32> {
+    pub(super) fn fewest_retries(&self) -> Option<u32> {
         let known = || match self.strategy.hands_over() {
             true => 0,
-            false => self.rules.patience(),
+            false => self.rules.fewest_retries(),
         };
         self.dlx.then(known)
     }
@@ -459,8 +461,12 @@ impl Consumer {
     /// Those of [`subscribe`](Self::subscribe).
     pub async fn messages(self) -> Result<Messages> {
         self.handles("messages", "single messages", false)?;
-        let (judge, dlx) = (self.judge(), self.dlx);
-        Ok(Messages::new(self.subscribe().await?, judge, dlx))
+        let (error_classifier, dlx) = (self.error_classifier(), self.dlx);
+        Ok(Messages::new(
+            self.subscribe().await?,
+            error_classifier,
+            dlx,
+        ))
     }
 
     /// Starts to handle messages in the background, and returns when the consumer is subscribed.
@@ -479,7 +485,7 @@ impl Consumer {
     ///
     /// # Errors
     /// Those of [`subscribe`](Self::subscribe).
-    pub async fn start<F, R, By>(self, handler: F) -> Result<Running>
+    pub async fn start<F, R, By>(self, handler: F) -> Result<RunningConsumer>
     where
         F: Fn(Message) -> R + Send + Sync + 'static,
         R: Future<Output: IntoOutcome<By>> + Send + 'static,
@@ -487,12 +493,12 @@ impl Consumer {
     {
         self.handles("start", "single messages", false)?;
         let (concurrency, timeout) = (self.concurrency, self.handler_timeout);
-        let judge = self.judge();
+        let error_classifier = self.error_classifier();
         let subscription = Arc::new(self.subscribe().await?);
         Ok(run_workers(
             subscription,
             handler,
-            judge,
+            error_classifier,
             concurrency,
             timeout,
         ))
@@ -525,7 +531,7 @@ impl Consumer {
     ///
     /// # Errors
     /// Those of [`subscribe`](Self::subscribe).
-    pub async fn start_batches<F, R, By>(self, handler: F) -> Result<Running>
+    pub async fn start_batches<F, R, By>(self, handler: F) -> Result<RunningConsumer>
     where
         F: Fn(Vec<Message>) -> R + Send + Sync + 'static,
         R: Future<Output: IntoOutcomes<By>> + Send + 'static,
@@ -533,12 +539,12 @@ impl Consumer {
     {
         self.handles("start_batches", "batches", true)?;
         let (concurrency, timeout) = (self.concurrency, self.handler_timeout);
-        let judge = self.judge();
+        let error_classifier = self.error_classifier();
         let subscription = Arc::new(self.subscribe().await?);
         Ok(run_batch_workers(
             subscription,
             handler,
-            judge,
+            error_classifier,
             concurrency,
             timeout,
         ))
@@ -644,7 +650,7 @@ impl Consumer {
 /// Waits for `end` and drains, or for the end that the consumer comes to by itself.
 async fn until(
     end: impl Future<Output = ()> + Send,
-    running: Running,
+    running: RunningConsumer,
     client: Option<Client>,
 ) -> Result<()> {
     let _wanted = running.closes_when_dropped();
@@ -667,7 +673,7 @@ impl fmt::Debug for Consumer {
             .field("dlx", &self.dlx)
             .field("retry", &self.rules.otherwise.to_string())
             .field("strategy", &self.strategy)
-            .field("prefetch", &self.window())
+            .field("prefetch", &self.configured_prefetch())
             .field("concurrency", &self.concurrency)
             .field("batch", &self.batch)
             .finish_non_exhaustive()

@@ -1,7 +1,7 @@
 //! Retries and parks messages that the caller did not consume from their queue.
 //!
 //! ```text
-//! Failed, Outcome ──► decide (engine/action.rs) ──► Decision ──► store: a copy, confirmed ──► let go of the original
+//! FailedMessage, Outcome ──► decide (engine/action.rs) ──► Decision ──► store: a copy, confirmed ──► let go of the original
 //! ```
 
 use std::{
@@ -18,12 +18,12 @@ use lapin::{BasicProperties, types::ShortString};
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    Consumer, Failed,
-    engine::{Case, Consequence},
+    Consumer, FailedMessage,
+    engine::{AttemptContext, NextAction},
 };
 use crate::{
     Client, Error, ErrorKind, Result,
-    connection::{can_be_said_to_be_missing, look},
+    connection::{can_be_said_to_be_missing, passive_declare},
     publish::Job,
     retry::{MAX_DELAY, Origin, Outcome, Policy, Rule},
     telemetry::{Event, HOST},
@@ -44,10 +44,10 @@ const FRESH: Duration = Duration::from_secs(5);
 ///
 /// ```no_run
 /// # async fn example(rmq: retryrmq::Client, message: retryrmq::BasicProperties) -> retryrmq::Result<()> {
-/// use retryrmq::{Failed, Failure, Outcome};
+/// use retryrmq::{FailedMessage, Failure, Outcome};
 ///
 /// let orders = rmq.retrier("orders")?.retry("list(1s, 1m)".parse()?);
-/// let failed = Failed::new("orders", "shop", "eu.de", message, b"a body")?;
+/// let failed = FailedMessage::new("orders", "shop", "eu.de", message, b"a body")?;
 /// orders.after(&failed, &Outcome::retry(Failure::new("the till is closed"))).await?;
 /// // It waits in `orders.retry.1000`, or is parked in `orders.parked`. Let go of the original now.
 /// # Ok(())
@@ -66,11 +66,11 @@ struct Shared {
     /// When the last look at the work queue was, and whether the queue existed.
     seen: Mutex<Option<(Instant, bool)>>,
     /// The look that runs now.
-    looking: Mutex<Option<WeakShared<Look>>>,
+    looking: Mutex<Option<WeakShared<QueueLookup>>>,
 }
 
 /// A look at the work queue, shared by everyone who asks meanwhile: each look takes a channel, and the broker limits those.
-type Look = BoxFuture<'static, Result<bool, Arc<Error>>>;
+type QueueLookup = BoxFuture<'static, Result<bool, Arc<Error>>>;
 
 /// What happens to a failed message: a copy goes to a queue.
 #[derive(Clone, Debug)]
@@ -88,26 +88,27 @@ pub struct Decision {
 
 impl Decision {
     /// The decision for a message of the work queue `queue`; `None` if no copy follows.
-    pub(super) fn of(queue: &str, consequence: Consequence) -> Option<Self> {
-        match consequence {
-            Consequence::Copy(copying) => {
-                let (to, properties) = (copying.copy.routing_key, copying.copy.properties);
-                let delay = match &copying.event {
+    pub(super) fn of(queue: &str, next_action: NextAction) -> Option<Self> {
+        match next_action {
+            NextAction::Copy(pending_copy) => {
+                let (to, properties) =
+                    (pending_copy.copy.routing_key, pending_copy.copy.properties);
+                let delay = match &pending_copy.event {
                     Event::Retried { delay, .. } | Event::Deferred { delay, .. } => Some(*delay),
                     _ => topology::waits_for(queue, &to),
                 };
                 Some(Self {
-                    event: copying.event,
+                    event: pending_copy.event,
                     queue: to,
                     properties: Arc::unwrap_or_clone(properties),
                     delay,
                 })
             }
             // These belong to other strategies, and to a consumer that does not park.
-            Consequence::Ack
-            | Consequence::Drop(_)
-            | Consequence::Later(..)
-            | Consequence::Return(..) => None,
+            NextAction::Ack
+            | NextAction::Drop(_)
+            | NextAction::Later(..)
+            | NextAction::Return(..) => None,
         }
     }
 }
@@ -176,7 +177,7 @@ impl Retrier {
     }
 
     /// The look that runs now, or a new one.
-    fn look(&self) -> future::Shared<Look> {
+    fn look(&self) -> future::Shared<QueueLookup> {
         let looking = self.shared.looking.lock();
         let mut looking = looking.unwrap_or_else(PoisonError::into_inner);
         let under_way = looking.as_ref().and_then(WeakShared::upgrade);
@@ -200,8 +201,8 @@ impl Retrier {
             let why = "the connection to the broker was lost, and is being re-made";
             Err(Error::new(ErrorKind::ConnectionLost, why))
         })?;
-        let channel = client.looks().channel().await?;
-        let looked = look(channel.lapin(), wire_queue.clone()).await;
+        let channel = client.probe_connection().channel().await?;
+        let looked = passive_declare(channel.lapin(), wire_queue.clone()).await;
         channel.close().await;
         let there = match looked {
             Ok(_) => true,
@@ -223,22 +224,22 @@ impl Retrier {
     /// Decides what happens to a message after this outcome, as its consumer would. Sends nothing to the broker. `None` for
     /// [`Outcome::Ack`].
     #[must_use]
-    pub fn decide(&self, failed: &Failed, outcome: &Outcome) -> Option<Decision> {
+    pub fn decide(&self, failed: &FailedMessage, outcome: &Outcome) -> Option<Decision> {
         self.decided(failed, |case| case.after(outcome, fastrand::u64(..)))
     }
 
     /// Decides the detour of a message that never ran: a short wait with its crashes unchanged
     /// ([`Handover::Detour`](crate::Handover::Detour)). Sends nothing to the broker.
     #[must_use]
-    pub fn detour(&self, failed: &Failed) -> Option<Decision> {
+    pub fn detour(&self, failed: &FailedMessage) -> Option<Decision> {
         let crashes = failed.received.state.own_crashes;
         self.decided(failed, |case| case.detour(crashes, Detour::Shortest))
     }
 
     fn decided(
         &self,
-        failed: &Failed,
-        decide: impl FnOnce(Case<'_>) -> Consequence,
+        failed: &FailedMessage,
+        decide: impl FnOnce(AttemptContext<'_>) -> NextAction,
     ) -> Option<Decision> {
         let client = &self.shared.client;
         let origin = Origin {
@@ -246,7 +247,7 @@ impl Retrier {
             app_version: client.options().app_version.clone(),
         };
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let case = Case {
+        let case = AttemptContext {
             options: &self.options,
             origin: &origin,
             received: &failed.received,
@@ -268,18 +269,18 @@ impl Retrier {
     /// Those of creating a queue ([`ErrorKind::AccessRefused`], [`ErrorKind::Mismatch`]) and of publishing to it
     /// ([`ErrorKind::Unroutable`], [`ErrorKind::NotConfirmed`], [`ErrorKind::Timeout`], [`ErrorKind::ConnectionLost`],
     /// [`ErrorKind::TooLarge`]). Then the copy may not be stored: keep the original.
-    pub async fn store(&self, failed: &Failed, decision: &Decision) -> Result<()> {
+    pub async fn store(&self, failed: &FailedMessage, decision: &Decision) -> Result<()> {
         let Shared { client, waits, .. } = &*self.shared;
         client.same_process()?;
         let properties = Arc::new(decision.properties.clone());
         let (queue, properties) = waits.adapt(decision.queue.clone(), properties);
         waits.ensure(&queue).await?;
-        waits.look_for_marker(&queue);
+        waits.find_marker(&queue);
         let connection = client.publisher().connection().await?;
         // Not before: its original could not be settled, and a service that is killed would leave both.
         if !waits.is_safe(&queue) {
             waits
-                .mature(&queue, Instant::now(), &connection, "no copy was made")
+                .wait_durable(&queue, Instant::now(), &connection, "no copy was made")
                 .await?;
         }
         let sent = Instant::now();
@@ -310,7 +311,7 @@ impl Retrier {
             return Err(error);
         }
         waits
-            .mature(&queue, sent, &connection, "the copy may have gone with it")
+            .wait_durable(&queue, sent, &connection, "the copy may have gone with it")
             .await
     }
 
@@ -318,7 +319,11 @@ impl Retrier {
     ///
     /// # Errors
     /// Those of [`store`](Self::store).
-    pub async fn after(&self, failed: &Failed, outcome: &Outcome) -> Result<Option<Decision>> {
+    pub async fn after(
+        &self,
+        failed: &FailedMessage,
+        outcome: &Outcome,
+    ) -> Result<Option<Decision>> {
         let decision = self.decide(failed, outcome);
         if let Some(decision) = &decision {
             self.store(failed, decision).await?;

@@ -12,14 +12,14 @@ use tokio::{sync::watch, time::sleep};
 use tracing::{debug, warn};
 
 use super::{
-    Consumer, Message, Token, delivery_queue::Inbox, handler::panic_text,
+    Consumer, Message, Token, delivery_queue::DeliveryQueue, handler::panic_text,
     handler_latency::HandlerLatency, shell::Shell,
 };
 use crate::{
     Client, Error, ErrorKind, Result,
     connection::{FIRST_PAUSE, LONGEST_PAUSE, is_out_of_channels},
     retry::Outcome,
-    telemetry::{Complaints, Counters, Stats},
+    telemetry::{Counters, Stats, WarnLimiter},
 };
 
 /// A message, and the token to settle it with.
@@ -40,22 +40,22 @@ pub struct Delivery {
 /// outcomes with [`settle`](Self::settle). A message that is taken and never settled keeps its place in the prefetch until the connection
 /// ends, and closing waits for it up to the drain timeout.
 pub struct Subscription {
-    inbox: Arc<Inbox>,
+    delivery_queue: Arc<DeliveryQueue>,
     counters: Counters,
     ended: watch::Receiver<Option<String>>,
     /// The fewest retries after which a message may be parked.
-    patience: Option<u32>,
+    fewest_retries: Option<u32>,
 }
 
 impl Subscription {
     /// Subscribes. A client that waits for its broker also waits here: the broker may go away again, or its queues may still have no leaders.
     pub(super) async fn open(options: Consumer, client: Client) -> Result<Self> {
         let waits = options.wait.unwrap_or(client.options().wait);
-        let (mut pause, mut complaints) = (FIRST_PAUSE, Complaints::default());
+        let (mut pause, mut warn_limiter) = (FIRST_PAUSE, WarnLimiter::default());
         loop {
             match Self::tried(options.clone(), client.clone()).await {
                 Err(error) if waits && error.is_transient() && !is_out_of_channels(&error) => {
-                    if complaints.is_news(error.to_string()) {
+                    if warn_limiter.is_news(error.to_string()) {
                         warn!(queue = %options.queue, %error, "cannot consume yet; trying again");
                     } else {
                         debug!(queue = %options.queue, %error, "cannot consume yet; trying again");
@@ -89,17 +89,23 @@ impl Subscription {
 
     async fn opened(options: Consumer, client: Client) -> Result<Self> {
         let latency = HandlerLatency::new(client.handling(&options.queue));
-        let inbox = Arc::new(Inbox::new(latency, options.batching()));
+        let delivery_queue = Arc::new(DeliveryQueue::new(latency, options.batching()));
         let counters = client.counters(&options.queue);
-        let patience = options.patience();
+        let fewest_retries = options.fewest_retries();
         let parks = options.dlx.then(|| (client.clone(), options.queue.clone()));
-        let shell = Shell::subscribe(options, client, Arc::clone(&inbox), counters.clone()).await?;
+        let shell = Shell::subscribe(
+            options,
+            client,
+            Arc::clone(&delivery_queue),
+            counters.clone(),
+        )
+        .await?;
         if let Some((client, queue)) = parks {
             client.watch_parked(&queue);
         }
         let (ending, ended) = watch::channel(None);
-        let end = End {
-            inbox: Arc::clone(&inbox),
+        let end = WakeOnEnd {
+            delivery_queue: Arc::clone(&delivery_queue),
             ending,
         };
         tokio::spawn(async move {
@@ -108,10 +114,10 @@ impl Subscription {
             }
         });
         Ok(Self {
-            inbox,
+            delivery_queue,
             counters,
             ended,
-            patience,
+            fewest_retries,
         })
     }
 
@@ -122,89 +128,90 @@ impl Subscription {
     /// [`ready`](Self::ready) waits for such a batch.
     #[must_use]
     pub fn try_next_batch(&self, max: usize) -> Vec<Delivery> {
-        self.inbox.take(max)
+        self.delivery_queue.take(max)
     }
 
     /// One message, and whether there are more.
     pub(super) fn take_one(&self) -> (Option<Delivery>, bool) {
-        self.inbox.take_one()
+        self.delivery_queue.take_one()
     }
 
     /// Wakes another task that waits in [`ready`](Self::ready).
     pub(super) fn wake_another(&self) {
-        self.inbox.wake_one();
+        self.delivery_queue.wake_one();
     }
 
     /// Wakes another task that waits, if there are messages left, even if they are no complete batch: somebody must wait for that.
     pub(super) fn wake_for_the_rest(&self) {
-        self.inbox.wake_for_the_rest();
+        self.delivery_queue.wake_for_the_rest();
     }
 
     /// Waits until there are messages (`true`), or until no more will come (`false`).
     pub async fn ready(&self) -> bool {
-        self.inbox.ready().await
+        self.delivery_queue.ready().await
     }
 
     /// Blocks the thread until there are messages, for at most `timeout`. Returns at most `max` of them; none if none came in time, or no
     /// more will come.
     #[must_use]
     pub fn next_batch_blocking(&self, max: usize, timeout: Duration) -> Vec<Delivery> {
-        self.inbox.take_blocking(max, timeout)
+        self.delivery_queue.take_blocking(max, timeout)
     }
 
     /// Returns the outcomes of attempts. Never waits and never fails. A token does nothing if it was settled before, belongs to a lost
     /// connection or was never handed out; it is counted as stale in [`stats`](Self::stats).
     pub fn settle(&self, outcomes: impl IntoIterator<Item = (Token, Outcome)>) {
-        self.inbox.settle(outcomes);
+        self.delivery_queue.settle(outcomes);
     }
 
     /// Like [`settle`](Self::settle), for a worker that starts its next message at once. The engine sees it after [`tell`](Self::tell), or
     /// a moment later.
     pub(super) fn settle_quietly(&self, token: Token, outcome: Outcome) {
-        self.inbox.settle_quietly(token, outcome);
+        self.delivery_queue.settle_quietly(token, outcome);
     }
 
     /// Wakes the engine for outcomes that were settled quietly.
     pub(super) fn tell(&self) {
-        self.inbox.tell();
+        self.delivery_queue.tell();
     }
 
     /// Whether the message may be parked if this attempt fails. Only then is a stack trace worth recording: only a parked message keeps it.
     #[must_use]
     pub fn may_park(&self, message: &Message) -> bool {
-        self.patience
-            .is_some_and(|patience| message.retries() >= patience || message.mended().is_some())
+        self.fewest_retries.is_some_and(|fewest_retries| {
+            message.retries() >= fewest_retries || message.mended().is_some()
+        })
     }
 
     /// Requeues messages that were taken but not started, mostly while closing. That does not count as a crash.
     pub fn give_back(&self, tokens: impl IntoIterator<Item = Token>) {
-        self.inbox.give_back(tokens);
+        self.delivery_queue.give_back(tokens);
     }
 
     /// Starts to close: no more messages come, running handlers may finish, and everything else is requeued. Returns at once;
     /// see [`wait_closed`](Self::wait_closed).
     pub fn close(&self) {
-        self.inbox.close();
+        self.delivery_queue.close();
     }
 
     /// Ends now, without waiting for running handlers. Outcomes settled so far are still carried out, and what no handler was given, or was
     /// [given back](Self::give_back), is requeued uncounted; for that it waits at most two seconds for the broker. All other messages are
     /// requeued as if this process had crashed, and that counts as a delivery.
     pub fn abandon(&self) {
-        self.inbox.abandon();
+        self.delivery_queue.abandon();
     }
 
     /// The [`batch`](Consumer::batch) that it was made with: each call returns the messages of at most one handler. `None` for single
     /// messages.
     #[must_use]
     pub fn batch_size(&self) -> Option<usize> {
-        self.inbox.batch_size()
+        self.delivery_queue.batch_size()
     }
 
     /// Whether it was asked to close.
     #[must_use]
     pub fn is_closing(&self) -> bool {
-        self.inbox.is_closing()
+        self.delivery_queue.is_closing()
     }
 
     /// Waits until it is closed.
@@ -227,32 +234,32 @@ impl Subscription {
 }
 
 /// Wakes everyone who waits for messages or for the end, even if the task that should do it has panicked.
-struct End {
-    inbox: Arc<Inbox>,
+struct WakeOnEnd {
+    delivery_queue: Arc<DeliveryQueue>,
     /// Closed at the end; what it holds then is the defect that ended the task.
     ending: watch::Sender<Option<String>>,
 }
 
-impl End {
+impl WakeOnEnd {
     fn broke(&self, panic: &str) {
         self.ending.send_replace(Some(format!(
             "the consumer was ended by a bug in retryrmq: {panic}; its unsettled messages are delivered again. Please report it"
         )));
         // Nobody could settle them; the broker delivers them again.
-        self.inbox.take_back();
+        self.delivery_queue.take_back();
     }
 }
 
-impl Drop for End {
+impl Drop for WakeOnEnd {
     fn drop(&mut self) {
-        self.inbox.close();
-        self.inbox.end();
+        self.delivery_queue.close();
+        self.delivery_queue.end();
     }
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.inbox.close();
+        self.delivery_queue.close();
     }
 }
 

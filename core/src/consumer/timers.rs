@@ -2,11 +2,11 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use super::{Token, engine_time::Moment};
+use super::{Token, engine_time::EngineTime};
 
 /// Something to do with a delivery at a later time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Task {
+pub(super) enum TimerTask {
     /// Publish its copy again.
     Resubmit,
     /// Its copy is safe now: acknowledge it.
@@ -23,10 +23,10 @@ pub(super) enum Task {
 
 /// Tasks, sorted by time.
 #[derive(Debug, Default)]
-pub(super) struct Agenda(BinaryHeap<Reverse<(Moment, Token, Task)>>);
+pub(super) struct Timers(BinaryHeap<Reverse<(EngineTime, Token, TimerTask)>>);
 
-impl Agenda {
-    pub(super) fn add(&mut self, at: Moment, token: Token, task: Task) {
+impl Timers {
+    pub(super) fn add(&mut self, at: EngineTime, token: Token, task: TimerTask) {
         self.0.push(Reverse((at, token, task)));
     }
 
@@ -36,12 +36,12 @@ impl Agenda {
     }
 
     /// When the next task is due.
-    pub(super) fn next(&self) -> Option<Moment> {
+    pub(super) fn next(&self) -> Option<EngineTime> {
         self.0.peek().map(|Reverse((at, ..))| *at)
     }
 
     /// The next task, if it is due.
-    pub(super) fn due(&mut self, now: Moment) -> Option<(Token, Task)> {
+    pub(super) fn due(&mut self, now: EngineTime) -> Option<(Token, TimerTask)> {
         if self.next()? > now {
             return None;
         }

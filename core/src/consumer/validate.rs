@@ -107,7 +107,7 @@ impl Consumer {
                 "`batch` must be at least 1 and at most {LARGEST_BATCH}"
             ));
         }
-        if self.batch_patience() > LONGEST_BATCH_WAIT {
+        if self.configured_batch_wait() > LONGEST_BATCH_WAIT {
             return bad(format!(
                 "`batch_wait` must be at most {}: messages that wait for others are not acknowledged",
                 format_duration(LONGEST_BATCH_WAIT)
@@ -195,7 +195,7 @@ mod tests {
             (orders().batch(100).prefetch(100), 100),
         ] {
             consumer.validate().unwrap();
-            assert_eq!(consumer.window(), prefetch);
+            assert_eq!(consumer.configured_prefetch(), prefetch);
         }
     }
 

@@ -5,7 +5,7 @@
 //! all of those too.
 //!
 //! Requeues are counted. If that count is limited, even by a policy that no client can see, messages that were only looked at are dropped.
-//! [`Wear`] decides when a message is replaced by a fresh copy instead.
+//! [`DeliveryLimit`] decides when a message is replaced by a fresh copy instead.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -19,17 +19,17 @@ use tracing::warn;
 use super::{
     Parked, Record, Resend,
     copies::Copies,
-    delivery_limit::{Move, Wear},
-    held::Held,
+    delivery_limit::{DeliveryLimit, WalkMove},
+    held::HeldMessages,
     republish::{RepublishBatch, Sent},
-    source::Supply,
+    source::Source,
 };
 use crate::{
     Client, Error, ErrorKind, Result,
-    connection::{Census, Connection, Count, is_internal_error},
+    connection::{Connection, QueueCount, ReadyCounter, is_internal_error},
     terminal_escape,
     topology::{Inspection, check_parking, inspect_parking, name, unreadable_queue},
-    unreadable::{Reach, Trial, set_aside, set_aside_counted},
+    unreadable::{ScanRange, Trial, set_aside, set_aside_counted},
 };
 
 /// Whether the walk is over because the connection is.
@@ -53,8 +53,8 @@ pub struct Browse {
     pub(super) copies: Copies,
     /// Distinguishes the records of this walk from those of others.
     pub(super) walk: u64,
-    pub(super) supply: Supply,
-    pub(super) held: Held,
+    pub(super) source: Source,
+    pub(super) held: HeldMessages,
     /// The queues that messages were replayed to, and when the first copy arrived there.
     pub(super) targets: HashMap<String, Instant>,
     /// Messages that could not be replaced by a fresh copy; they are shown next.
@@ -63,7 +63,7 @@ pub struct Browse {
     pub(super) rotation: Option<RepublishBatch>,
     /// The copies whose confirms are awaited, and the originals of those are still held.
     pub(super) sent: VecDeque<Sent>,
-    pub(super) wear: Wear,
+    pub(super) delivery_limit: DeliveryLimit,
     /// The queue is known to be a classic queue.
     classic: bool,
     pub(super) begun: bool,
@@ -82,9 +82,9 @@ impl Browse {
         // A connection of its own: a walk may hold very many messages, and nothing else may have to wait for its end.
         let connection = Connection::open(client.addresses(), "parked").await?;
         let channel = connection.channel().await?;
-        let found = Census::once(client.addresses(), &connection, &wire_name)
+        let found = ReadyCounter::once(client.addresses(), &connection, &wire_name)
             .await
-            .and_then(Count::read)
+            .and_then(QueueCount::read)
             .map_err(|error| absent(error, parked))?;
         // Checked before anything consumes: an auto-delete queue is deleted with its last consumer.
         check_parking(&connection, &parking).await?;
@@ -92,8 +92,8 @@ impl Browse {
         let (walk, total) = (fastrand::u64(..), found.message_count());
         let copies = Copies::new(client, &parking, walk);
         // A copy would have the whole time to live before it, and what was dropped has to go in the end.
-        let wear = Wear::of(classic || parked.is_of_dropped(), total);
-        if total > 0 && wear.counts() {
+        let delivery_limit = DeliveryLimit::of(classic || parked.is_of_dropped(), total);
+        if total > 0 && delivery_limit.counts() {
             // Without this permission a walk cannot undo what it costs, so it must not begin.
             copies.may_publish().await.map_err(|error| match error.kind() {
                 ErrorKind::AccessRefused => Error::new(
@@ -112,13 +112,13 @@ impl Browse {
             connection,
             copies,
             walk,
-            supply: Supply::new(wire_name, channel, total),
-            held: Held::default(),
+            source: Source::new(wire_name, channel, total),
+            held: HeldMessages::default(),
             targets: HashMap::new(),
             unrenewed: VecDeque::new(),
             rotation: None,
             sent: VecDeque::new(),
-            wear,
+            delivery_limit,
             classic,
             begun: false,
             shown: false,
@@ -132,7 +132,7 @@ impl Browse {
     /// How many messages were ready when the walk began and were not shown yet.
     #[must_use]
     pub fn remaining(&self) -> u32 {
-        self.supply.left()
+        self.source.left()
     }
 
     /// How many other consumers the queue had when the walk began or when it came to its end, whichever is more. Other walks are among
@@ -202,7 +202,7 @@ impl Browse {
             connection,
             &self.queue,
             &self.parking,
-            Reach::Near(u32::MAX),
+            ScanRange::Near(u32::MAX),
             true,
         );
         let (mut moved, mut looked) = looking.await;
@@ -232,40 +232,42 @@ impl Browse {
             if let Some(record) = self.unrenewed.pop_front() {
                 return Ok(Some(record));
             }
-            if self.wear.counts() && self.held.is_full() {
-                let parted = self.supply.part(&self.connection).await;
+            if self.delivery_limit.counts() && self.held.is_full() {
+                let parted = self.source.part(&self.connection).await;
                 self.unless_over(parted)?;
             }
             if !self.expect().await? {
                 break;
             }
-            let Some(next) = self.supply.front() else {
+            let Some(next) = self.source.front() else {
                 break;
             };
             let source = self.copies.source(next);
-            self.wear.holds(self.held.is_full());
-            let next_move = self
-                .wear
-                .next_move(next, source, self.supply.expects_originals());
+            self.delivery_limit.holds(self.held.is_full());
+            let next_move =
+                self.delivery_limit
+                    .next_move(next, source, self.source.expects_originals());
             let obstacle = self.obstacle(next);
-            if next_move == Move::Renew && obstacle.is_none() {
-                self.rotate(u32::MAX, |wear, next| wear.at_once(next))
-                    .await?;
+            if next_move == WalkMove::Renew && obstacle.is_none() {
+                self.rotate(u32::MAX, |delivery_limit, next| {
+                    delivery_limit.at_once(next)
+                })
+                .await?;
                 continue;
             }
-            let Some(delivery) = self.supply.next() else {
+            let Some(delivery) = self.source.next() else {
                 break;
             };
-            self.supply.has_come(source);
-            if next_move == Move::PassOver {
+            self.source.has_come(source);
+            if next_move == WalkMove::PassOver {
                 self.pass_over(delivery);
                 continue;
             }
             let tag = delivery.delivery_tag;
-            let stale = self.wear.at_the_end(&delivery);
+            let stale = self.delivery_limit.at_the_end(&delivery);
             let record = self.record(delivery);
             let renewable = (stale && obstacle.is_none()).then(|| Arc::clone(&record.received));
-            if self.wear.counts()
+            if self.delivery_limit.counts()
                 && let Some(why) = obstacle
             {
                 warn!(
@@ -279,8 +281,8 @@ impl Browse {
             self.held.insert(tag, renewable);
             return Ok(Some(record));
         }
-        self.missed += self.supply.give_up();
-        let others = self.supply.others(self.others, self.classic).await;
+        self.missed += self.source.give_up();
+        let others = self.source.others(self.others, self.classic).await;
         self.others = self.unless_over(others)?;
         Ok(None)
     }
@@ -288,10 +290,10 @@ impl Browse {
     /// Whether there is a next message. It is then the first of the queue.
     pub(super) async fn expect(&mut self) -> Result<bool> {
         // While nothing can be published, messages held would be requeued, and counted, if the walk is interrupted.
-        if self.wear.counts() && self.supply.asks_for_more() {
+        if self.delivery_limit.counts() && self.source.asks_for_more() {
             self.copies.may_publish().await?;
         }
-        let next = self.supply.expect().await;
+        let next = self.source.expect().await;
         self.unless_over(next)
     }
 
@@ -307,7 +309,7 @@ impl Browse {
 
     /// Why a message cannot be replaced by a complete fresh copy; `None` if it can.
     pub(super) fn obstacle(&self, delivery: &Delivery) -> Option<String> {
-        if let Some(mended) = self.supply.mended(delivery.delivery_tag) {
+        if let Some(mended) = self.source.mended(delivery.delivery_tag) {
             return Some(format!(
                 "a copy would have it only as it could be read ({mended})"
             ));
@@ -317,7 +319,7 @@ impl Browse {
     }
 
     pub(super) fn record(&self, delivery: Delivery) -> Record {
-        let mended = self.supply.mended(delivery.delivery_tag);
+        let mended = self.source.mended(delivery.delivery_tag);
         let mut record = Record::read(
             (self.walk, delivery.delivery_tag),
             &self.queue,
@@ -406,15 +408,15 @@ impl Browse {
         }
         let mut result = self.refresh().await;
         if result.is_ok() {
-            result = self.supply.check_what_was_settled().await;
+            result = self.source.check_what_was_settled().await;
         }
         let Self {
-            supply,
+            source,
             connection,
             others,
             ..
         } = self;
-        supply.give_back(&connection, others).await;
+        source.give_back(&connection, others).await;
         connection.close().await;
         result
     }
@@ -433,7 +435,7 @@ impl Browse {
     pub(super) async fn settle(&mut self, tag: u64) -> Result<()> {
         // First, because the caller may drop its future when the acknowledgement is on its way.
         self.held.remove(tag);
-        let settled = self.supply.settle(tag).await;
+        let settled = self.source.settle(tag).await;
         self.unless_over(settled)
     }
 }

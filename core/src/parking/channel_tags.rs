@@ -4,12 +4,12 @@ use crate::consumer::mutants::{self, Mutant};
 
 /// Which tags belong to which channel.
 #[derive(Debug, Default)]
-pub(crate) struct Tags {
+pub(crate) struct ChannelTags {
     /// How many messages had come in all when the walk left each of its earlier channels.
     left_at: Vec<u64>,
 }
 
-impl Tags {
+impl ChannelTags {
     /// The walk continues on another channel, after this many messages in all.
     pub(crate) fn part(&mut self, came: u64) {
         self.left_at.push(came);
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn what_came_is_settled_where_it_came() {
-        let mut tags = Tags::default();
+        let mut tags = ChannelTags::default();
         assert_eq!((tags.of_walk(1), tags.of_channel(1)), (1, (0, 1)));
         tags.part(40);
         assert_eq!(tags.of_walk(1), 41);

@@ -1,7 +1,7 @@
 //! Rewrites a parking queue: every message is replaced by a fresh copy, so that the broker can delete the segments that it keeps because of
 //! the oldest messages.
 
-use super::{Browse, copy_marker::Source};
+use super::{Browse, copy_marker::DeliverySource};
 use crate::Result;
 
 /// How many copies may be unconfirmed.
@@ -18,11 +18,11 @@ impl Browse {
     pub async fn rewrite(&mut self, mut progress: impl FnMut(u64) -> bool) -> Result<(u64, u64)> {
         self.begun = true;
         let (mut done, mut kept, mut ended) = (0, 0, false);
-        let mut wave = Vec::new();
-        while self.supply.expects_originals() {
-            if wave.len() >= WAVE || (!wave.is_empty() && !self.supply.is_at_hand()) {
-                let count = wave.len() as u64;
-                let refused = self.write_again(std::mem::take(&mut wave)).await?;
+        let mut batch = Vec::new();
+        while self.source.expects_originals() {
+            if batch.len() >= WAVE || (!batch.is_empty() && !self.source.is_at_hand()) {
+                let count = batch.len() as u64;
+                let refused = self.write_again(std::mem::take(&mut batch)).await?;
                 (done, kept) = (done + count - refused, kept + refused);
                 if !progress(done) {
                     ended = true;
@@ -32,35 +32,35 @@ impl Browse {
             if !self.expect().await? {
                 break;
             }
-            let Some(front) = self.supply.front() else {
+            let Some(front) = self.source.front() else {
                 break;
             };
             let source = self.copies.source(front);
             let is_whole = self.obstacle(front).is_none();
-            let Some(delivery) = self.supply.next() else {
+            let Some(delivery) = self.source.next() else {
                 break;
             };
-            self.supply.has_come(source);
+            self.source.has_come(source);
             match source {
-                Source::Elsewhere if is_whole => wave.push(self.keep(delivery)),
-                Source::Elsewhere => kept += 1, // stays unacknowledged until the channel is closed
+                DeliverySource::Elsewhere if is_whole => batch.push(self.keep(delivery)),
+                DeliverySource::Elsewhere => kept += 1, // stays unacknowledged until the channel is closed
                 // A copy that overtook the originals, for example because of its priority.
-                Source::Renewed | Source::Replayed => self.pass_over(delivery),
+                DeliverySource::Renewed | DeliverySource::Replayed => self.pass_over(delivery),
             }
         }
-        let count = wave.len() as u64;
-        let refused = self.write_again(wave).await?;
+        let count = batch.len() as u64;
+        let refused = self.write_again(batch).await?;
         (done, kept) = (done + count - refused, kept + refused);
         // Copies of ours that were not delivered are in their places.
-        let left = self.supply.give_up_originals();
+        let left = self.source.give_up_originals();
         self.missed += if ended { 0 } else { left };
         progress(done);
         Ok((done, kept))
     }
 
     /// Returns how many of a wave the broker did not accept.
-    async fn write_again(&mut self, wave: Vec<super::Record>) -> Result<u64> {
-        let tags: Vec<_> = wave.iter().map(|record| record.place.1).collect();
+    async fn write_again(&mut self, batch: Vec<super::Record>) -> Result<u64> {
+        let tags: Vec<_> = batch.iter().map(|record| record.place.1).collect();
         self.renew(&tags).await?;
         Ok(tags.iter().filter(|tag| self.held.contains(**tag)).count() as u64)
     }

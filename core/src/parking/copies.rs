@@ -6,25 +6,25 @@ use std::sync::Arc;
 use lapin::{BasicProperties, message::Delivery, types::ShortString};
 use tokio::sync::oneshot;
 
-use super::copy_marker::{Marks, Source};
+use super::copy_marker::{CopyMarkers, DeliverySource};
 use crate::{
     Client, Error, ErrorKind, Result,
     connection::Addresses,
     consumer::Received,
     publish::Job,
-    retry::{Origin, Stamp, is_renewable},
+    retry::{CopyHeaders, Origin, is_renewable},
     telemetry::HOST,
     terminal_escape,
     topology::{NOBODY, name},
 };
 
 /// The confirm of a copy. If it is dropped before the copy was sent, the copy is not published: nobody would acknowledge its original.
-pub(crate) struct Answer {
+pub(crate) struct CopyConfirm {
     told: oneshot::Receiver<Result<()>>,
     _asker: Arc<()>,
 }
 
-impl Answer {
+impl CopyConfirm {
     /// Waits for the confirm. Call it again only if its future was dropped.
     pub(crate) async fn get(&mut self) -> Result<()> {
         let told = (&mut self.told).await;
@@ -43,7 +43,7 @@ pub(crate) fn publish(
     to: &str,
     properties: BasicProperties,
     body: Arc<dyn AsRef<[u8]> + Send + Sync>,
-) -> Result<Answer> {
+) -> Result<CopyConfirm> {
     let (done, told) = oneshot::channel();
     let job = Job {
         exchange: ShortString::default(),
@@ -57,7 +57,7 @@ pub(crate) fn publish(
     };
     let asker = Arc::new(());
     client.publisher().submit_for(job, Arc::downgrade(&asker));
-    Ok(Answer {
+    Ok(CopyConfirm {
         told,
         _asker: asker,
     })
@@ -66,7 +66,7 @@ pub(crate) fn publish(
 pub(super) struct Copies {
     client: Client,
     parking: String,
-    marks: Marks,
+    marks: CopyMarkers,
 }
 
 impl Copies {
@@ -74,7 +74,7 @@ impl Copies {
         Self {
             client: client.clone(),
             parking: parking.to_owned(),
-            marks: Marks::of(walk),
+            marks: CopyMarkers::of(walk),
         }
     }
 
@@ -84,7 +84,7 @@ impl Copies {
     }
 
     /// Where a delivery comes from.
-    pub(super) fn source(&self, delivery: &Delivery) -> Source {
+    pub(super) fn source(&self, delivery: &Delivery) -> DeliverySource {
         self.marks.source(&delivery.properties)
     }
 
@@ -113,12 +113,12 @@ impl Copies {
     }
 
     /// Sends a fresh copy to the tail of the parking queue.
-    pub(super) fn renew(&self, received: &Arc<Received>) -> Result<Answer> {
+    pub(super) fn renew(&self, received: &Arc<Received>) -> Result<CopyConfirm> {
         self.renew_to(received, &self.parking)
     }
 
     /// Sends a fresh copy, with its record, to the tail of this queue.
-    pub(super) fn renew_to(&self, received: &Arc<Received>, to: &str) -> Result<Answer> {
+    pub(super) fn renew_to(&self, received: &Arc<Received>, to: &str) -> Result<CopyConfirm> {
         let origin = Origin {
             host: HOST.clone(),
             app_version: String::new(),
@@ -134,7 +134,7 @@ impl Copies {
         received: &Arc<Received>,
         to: &str,
         keep_count: bool,
-    ) -> Result<Answer> {
+    ) -> Result<CopyConfirm> {
         let origin = Origin::default();
         let stamp = self.stamp(&origin, received);
         let properties = stamp
@@ -145,11 +145,11 @@ impl Copies {
 
     /// Whether this walk replayed it, and it was parked again.
     pub(super) fn is_replayed(&self, properties: &BasicProperties) -> bool {
-        self.marks.source(properties) == Source::Replayed
+        self.marks.source(properties) == DeliverySource::Replayed
     }
 
-    fn stamp<'a>(&self, origin: &'a Origin, received: &'a Received) -> Stamp<'a> {
-        Stamp {
+    fn stamp<'a>(&self, origin: &'a Origin, received: &'a Received) -> CopyHeaders<'a> {
+        CopyHeaders {
             origin,
             properties: &received.properties,
             exchange: received.exchange(),

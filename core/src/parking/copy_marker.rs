@@ -9,7 +9,7 @@ use crate::retry::headers;
 
 /// Where a delivery comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum DeliverySource {
     /// This walk renewed it.
     Renewed,
     /// This walk replayed it, and it was parked again.
@@ -20,12 +20,12 @@ pub(crate) enum Source {
 
 /// The marks of one walk.
 #[derive(Debug)]
-pub(crate) struct Marks {
+pub(crate) struct CopyMarkers {
     pub(crate) renewed: String,
     pub(crate) replayed: String,
 }
 
-impl Marks {
+impl CopyMarkers {
     /// The marks of the walk with this number, which nobody else can guess.
     pub(crate) fn of(walk: u64) -> Self {
         Self {
@@ -35,17 +35,17 @@ impl Marks {
     }
 
     /// Reads the header of a copy.
-    pub(crate) fn source(&self, properties: &BasicProperties) -> Source {
+    pub(crate) fn source(&self, properties: &BasicProperties) -> DeliverySource {
         let empty = FieldTable::default();
         let table = properties.headers().as_ref().unwrap_or(&empty);
         match table.inner().get(headers::WALK) {
             Some(AMQPValue::LongString(text)) if text.as_bytes() == self.renewed.as_bytes() => {
-                Source::Renewed
+                DeliverySource::Renewed
             }
             Some(AMQPValue::LongString(text)) if text.as_bytes() == self.replayed.as_bytes() => {
-                Source::Replayed
+                DeliverySource::Replayed
             }
-            _ => Source::Elsewhere,
+            _ => DeliverySource::Elsewhere,
         }
     }
 }

@@ -13,7 +13,7 @@
 
 use lapin::{BasicProperties, message::Delivery};
 
-use super::copy_marker::Source;
+use super::copy_marker::DeliverySource;
 use crate::{
     consumer::mutants::{self, Mutant},
     retry::headers,
@@ -24,12 +24,12 @@ pub(crate) const NEAR: u32 = 2_000;
 
 /// What a delivery says about its past.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen<'a> {
+pub(crate) struct DeliveryHistory<'a> {
     pub(crate) redelivered: bool,
     pub(crate) properties: &'a BasicProperties,
 }
 
-impl<'a> From<&'a Delivery> for Seen<'a> {
+impl<'a> From<&'a Delivery> for DeliveryHistory<'a> {
     fn from(delivery: &'a Delivery) -> Self {
         Self {
             redelivered: delivery.redelivered,
@@ -40,7 +40,7 @@ impl<'a> From<&'a Delivery> for Seen<'a> {
 
 /// What a walk does with the next message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Move {
+pub(crate) enum WalkMove {
     /// Replace it by a fresh copy first.
     Renew,
     /// Hold it until the end, and do not show it.
@@ -51,7 +51,7 @@ pub(crate) enum Move {
 
 /// What applies to one walk.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wear {
+pub(crate) struct DeliveryLimit {
     /// The queue counts requeues, as far as can be seen.
     counts: bool,
     near: bool,
@@ -59,7 +59,7 @@ pub(crate) struct Wear {
     full: bool,
 }
 
-impl Wear {
+impl DeliveryLimit {
     /// For a queue that is known to be classic, or may be a quorum queue, with this many messages ready.
     pub(crate) fn of(classic: bool, total: u32) -> Self {
         Self {
@@ -80,7 +80,7 @@ impl Wear {
     }
 
     /// Whether the whole queue is renewed, if this is its first message. Requeued messages come first.
-    pub(crate) fn all_at_once<'a>(self, first: impl Into<Seen<'a>>) -> bool {
+    pub(crate) fn all_at_once<'a>(self, first: impl Into<DeliveryHistory<'a>>) -> bool {
         self.near && self.at_the_end(first)
     }
 
@@ -90,28 +90,28 @@ impl Wear {
     }
 
     /// Whether it is renewed before it is shown. In a queue of moderate size that costs little, and a limit may be 1.
-    pub(crate) fn at_once<'a>(self, delivery: impl Into<Seen<'a>>) -> bool {
+    pub(crate) fn at_once<'a>(self, delivery: impl Into<DeliveryHistory<'a>>) -> bool {
         self.counts && returns(delivery.into()) >= if self.near || self.full { 1 } else { 2 }
     }
 
     /// What to do with a message from this source. `expected`: whether some of the messages that were ready at first are still to come.
     pub(crate) fn next_move<'a>(
         self,
-        seen: impl Into<Seen<'a>>,
-        source: Source,
+        seen: impl Into<DeliveryHistory<'a>>,
+        source: DeliverySource,
         expected: bool,
-    ) -> Move {
+    ) -> WalkMove {
         match source {
             // Held until the end, so that it does not come round again.
-            Source::Replayed => Move::PassOver,
-            _ if self.at_once(seen) => Move::Renew,
-            Source::Elsewhere if !expected => Move::PassOver,
-            Source::Renewed | Source::Elsewhere => Move::Show,
+            DeliverySource::Replayed => WalkMove::PassOver,
+            _ if self.at_once(seen) => WalkMove::Renew,
+            DeliverySource::Elsewhere if !expected => WalkMove::PassOver,
+            DeliverySource::Renewed | DeliverySource::Elsewhere => WalkMove::Show,
         }
     }
 
     /// Whether it is renewed instead of requeued.
-    pub(crate) fn at_the_end<'a>(self, delivery: impl Into<Seen<'a>>) -> bool {
+    pub(crate) fn at_the_end<'a>(self, delivery: impl Into<DeliveryHistory<'a>>) -> bool {
         self.counts && returns(delivery.into()) >= 1
     }
 }
@@ -122,7 +122,7 @@ pub(crate) fn may_go(stored: Option<bool>) -> bool {
 }
 
 /// How often it was requeued. On a first delivery the header is whatever its publisher wrote.
-fn returns(seen: Seen<'_>) -> u32 {
+fn returns(seen: DeliveryHistory<'_>) -> u32 {
     let table = seen.properties.headers().as_ref();
     table
         .filter(|_| seen.redelivered)

@@ -12,12 +12,12 @@ const EACH: usize = 1_024;
 
 /// Keyed by delivery tag. Messages that must be renewed are kept whole.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct HeldMessages {
     messages: BTreeMap<u64, Option<Arc<Received>>>,
     bytes: usize,
 }
 
-impl Held {
+impl HeldMessages {
     pub(super) fn insert(&mut self, tag: u64, stale: Option<Arc<Received>>) {
         self.remove(tag);
         self.bytes += stale.as_deref().map_or(0, weight);
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_weighed_and_what_is_let_go_is_not() {
-        let mut held = Held::default();
+        let mut held = HeldMessages::default();
         for tag in 1..=63 {
             held.insert(tag, Some(received(1024 * 1024)));
             held.insert(1_000 + tag, None);

@@ -7,7 +7,7 @@ mod copies;
 mod copy_marker;
 mod delivery_limit;
 mod dropped;
-mod erasure;
+mod erase_walk;
 mod held;
 mod import;
 pub(crate) mod open_waiting_queue;
@@ -19,20 +19,20 @@ mod resend;
 mod source;
 
 pub use browse::Browse;
-pub use erasure::Erasure;
+pub use erase_walk::EraseWalk;
 pub use parked::Parked;
 pub use record::Record;
 pub use resend::Resend;
 
 #[cfg(test)]
 pub(crate) use self::{
-    channel_tags::Tags,
-    copy_marker::Marks,
-    delivery_limit::{Move, NEAR, Seen, Wear, may_go},
-    prefetch_window::Window,
+    channel_tags::ChannelTags,
+    copy_marker::CopyMarkers,
+    delivery_limit::{DeliveryHistory, DeliveryLimit, NEAR, WalkMove, may_go},
+    prefetch_window::PrefetchWindow,
 };
 pub(crate) use self::{
-    copies::{Answer, publish},
-    copy_marker::Source,
-    source::Supply,
+    copies::{CopyConfirm, publish},
+    copy_marker::DeliverySource,
+    source::Source,
 };

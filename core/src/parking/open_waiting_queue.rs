@@ -8,20 +8,21 @@ use lapin::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::source::{PUT_BACK, Supply};
+use super::source::{PUT_BACK, Source};
 use crate::{
     Error, ErrorKind, Result,
     connection::{
-        Addresses, Census, Connection, Count, Kind, Operation, ask, broker_says, kind_of, look,
+        Addresses, Connection, Operation, ProbedQueueType, QueueCount, ReadyCounter, ask,
+        broker_says, kind_of, passive_declare,
     },
     terminal_escape,
     topology::name,
 };
 
 /// A waiting queue to look through, on a connection of its own. No message is held yet.
-pub(crate) struct Entry {
+pub(crate) struct OpenWaitingQueue {
     pub(crate) connection: Connection,
-    pub(crate) supply: Supply,
+    pub(crate) source: Source,
     /// It is known to be a classic queue, which counts no deliveries.
     pub(crate) classic: bool,
     /// How many other consumers it has.
@@ -34,13 +35,13 @@ pub(crate) struct Entry {
 /// [`ErrorKind::QueueNotFound`] if it is gone, [`ErrorKind::AccessRefused`] without permission to read it, [`ErrorKind::Mismatch`] for an
 /// auto-delete queue, which the look would delete, and for a stream; [`ErrorKind::Timeout`] if it has no leader, or its node is away; and
 /// those of a lost connection.
-pub(crate) async fn open(addresses: &Arc<Addresses>, waiting: &str) -> Result<Entry> {
+pub(crate) async fn open(addresses: &Arc<Addresses>, waiting: &str) -> Result<OpenWaitingQueue> {
     let wire = name(waiting)?;
     let connection = Connection::open(addresses, "waiting").await?;
     match entered(addresses, &connection, &wire).await {
-        Ok((supply, classic, others)) => Ok(Entry {
+        Ok((source, classic, others)) => Ok(OpenWaitingQueue {
             connection,
-            supply,
+            source,
             classic,
             others,
         }),
@@ -55,16 +56,16 @@ async fn entered(
     addresses: &Arc<Addresses>,
     connection: &Connection,
     wire: &ShortString,
-) -> Result<(Supply, bool, u32)> {
+) -> Result<(Source, bool, u32)> {
     let channel = connection.channel().await?;
-    let census = Census::new(addresses);
-    let found = count(&census, connection, wire).await;
-    census.close().await;
-    let found = found.and_then(Count::read)?;
+    let counter = ReadyCounter::new(addresses);
+    let found = count(&counter, connection, wire).await;
+    counter.close().await;
+    let found = found.and_then(QueueCount::read)?;
     // An empty queue is not read.
     let classic = found.message_count() > 0 && is_classic(connection, wire).await?;
-    let supply = Supply::new(wire.clone(), channel, found.message_count());
-    Ok((supply, classic, found.consumer_count()))
+    let source = Source::new(wire.clone(), channel, found.message_count());
+    Ok((source, classic, found.consumer_count()))
 }
 
 /// Checks that a look changes nothing in a waiting queue, and returns whether it is a classic queue, which counts no deliveries. If this
@@ -81,16 +82,16 @@ async fn is_classic(connection: &Connection, waiting: &ShortString) -> Result<bo
     let shown = terminal_escape::line(waiting.as_str());
     let refused = |why: String| Err(Error::new(ErrorKind::Mismatch, why));
     match kind {
-        Some(Kind::Stream) => refused(format!(
+        Some(ProbedQueueType::Stream) => refused(format!(
             "`{shown}` is a stream: what is taken out of it stays in it, and nothing comes back from it; nothing was read from it"
         )),
         // A quorum queue cannot be auto-delete.
-        Some(Kind::Quorum) => Ok(false),
+        Some(ProbedQueueType::Quorum) => Ok(false),
         _ if is_auto_delete(connection, waiting).await? => refused(format!(
             "`{shown}` is an auto-delete queue: RabbitMQ deletes it, with everything in it, as soon as its last reader leaves, and a \
              look is a reader; nothing was read from it, and what waits there comes back by itself"
         )),
-        kind => Ok(kind == Some(Kind::Classic)),
+        kind => Ok(kind == Some(ProbedQueueType::Classic)),
     }
 }
 
@@ -128,11 +129,11 @@ async fn is_auto_delete(connection: &Connection, waiting: &ShortString) -> Resul
 /// Counts a waiting queue. Its only consumers are looks, and one that has just ended counts for a moment longer. When it is no longer
 /// counted, its messages are back.
 pub(crate) async fn count(
-    census: &Census,
+    counter: &ReadyCounter,
     connection: &Connection,
     waiting: &ShortString,
-) -> Result<Count> {
-    let count = census.of(connection, waiting).await?;
+) -> Result<QueueCount> {
+    let count = counter.of(connection, waiting).await?;
     if count.found.consumer_count() == 0 {
         return Ok(count);
     }
@@ -140,11 +141,11 @@ pub(crate) async fn count(
     let deadline = Instant::now() + PUT_BACK;
     while Instant::now() < deadline {
         sleep(PUT_BACK / 20).await;
-        let found = look(channel.lapin(), waiting.clone()).await?;
+        let found = passive_declare(channel.lapin(), waiting.clone()).await?;
         if found.consumer_count() == 0 {
             break;
         }
     }
     channel.close().await;
-    census.of(connection, waiting).await
+    counter.of(connection, waiting).await
 }

@@ -17,7 +17,7 @@ const LARGE: u64 = 2_048;
 
 /// The share of the current consumer, and the earlier ones.
 #[derive(Debug, Default)]
-pub(crate) struct Window {
+pub(crate) struct PrefetchWindow {
     /// How many consumers so far, including this one.
     number: u64,
     /// The delivery tag before its first one. The tags of a channel have no gaps.
@@ -30,7 +30,7 @@ pub(crate) struct Window {
     bytes: u64,
 }
 
-impl Window {
+impl PrefetchWindow {
     /// Whether the broker was asked for messages yet.
     pub(crate) fn has_begun(&self) -> bool {
         self.number > 0
@@ -79,7 +79,7 @@ mod tests {
 
     /// The shares of a walk that settles nothing, until `total` have come.
     fn shares(total: u64, size: usize) -> Vec<u16> {
-        let (mut window, mut shares, mut left) = (Window::default(), Vec::new(), total);
+        let (mut window, mut shares, mut left) = (PrefetchWindow::default(), Vec::new(), total);
         while left > 0 {
             assert!(window.is_used_up());
             let (_, prefetch) = window.open(u32::try_from(left).unwrap());
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn what_is_settled_makes_room_in_its_own_share_only() {
-        let mut window = Window::default();
+        let mut window = PrefetchWindow::default();
         let (_, prefetch) = window.open(1_000);
         (0..prefetch).for_each(|_| window.came(1));
         window.settled(1);
@@ -149,7 +149,7 @@ mod tests {
     proptest! {
         #[test]
         fn tags_sort_as_they_were_made(steps in 2usize..2_000) {
-            let mut window = Window::default();
+            let mut window = PrefetchWindow::default();
             let tags: Vec<String> = (0..steps).map(|_| window.open(5).0).collect();
             prop_assert!(tags.is_sorted());
         }

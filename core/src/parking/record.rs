@@ -10,8 +10,10 @@ use lapin::{BasicProperties, types::FieldTable};
 use ring::digest::{Context, SHA256};
 
 use crate::{
-    consumer::{Decision, Failed, Message, Received},
-    retry::{Counting, Failure, HistoryEntry, ParkReason, Past, RetryState, fingerprint, headers},
+    consumer::{Decision, FailedMessage, Message, Received},
+    retry::{
+        Counting, DeliveryPast, Failure, HistoryEntry, ParkReason, RetryState, fingerprint, headers,
+    },
     topology::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_QUEUE},
 };
 
@@ -23,7 +25,7 @@ pub struct Record {
     pub(super) place: (u64, u64),
     pub(crate) received: Arc<Received>,
     ours: bool,
-    died_at_home: bool,
+    died_in_own_queue: bool,
     /// Why it was parked; `None` if neither a consumer nor the broker left a reason.
     pub reason: Option<ParkReason>,
     /// When it was parked, in whole seconds.
@@ -58,9 +60,9 @@ impl Record {
     }
 
     /// The [`mark`](Self::mark) and the fingerprint that the copy of a decision will have when it is parked, or
-    /// [waits](crate::Waiter::mark) in its planned waiting queue.
+    /// [waits](crate::WaitingMessage::mark) in its planned waiting queue.
     #[must_use]
-    pub fn names_of(failed: &Failed, decision: &Decision) -> (String, String) {
+    pub fn mark_and_fingerprint(failed: &FailedMessage, decision: &Decision) -> (String, String) {
         let record = Self::read(
             (0, 0),
             &Arc::from(failed.queue()),
@@ -103,8 +105,8 @@ impl Record {
     /// Whether the broker dead-lettered it last out of the work queue of this parking queue, or out of one of its waiting or parking queues
     /// (there for another reason than that its time was over). It belongs to that work queue then, whatever its other headers say.
     #[must_use]
-    pub fn died_at_home(&self) -> bool {
-        self.died_at_home
+    pub fn died_in_own_queue(&self) -> bool {
+        self.died_in_own_queue
     }
 
     /// Takes over what another library wrote on the message when it gave it up; that says more than the broker does. The fingerprint
@@ -134,7 +136,7 @@ impl Record {
             let refused = deaths.iter().find(|(_, expired)| !expired);
             refused.or(deaths.first()).map(|(queue, _)| queue.clone())
         });
-        (self.by_broker, self.died_at_home) = (!self.ours && home.is_some(), false);
+        (self.by_broker, self.died_in_own_queue) = (!self.ours && home.is_some(), false);
         self.home = home.filter(|_| !self.ours).unwrap_or_default();
     }
 
@@ -166,7 +168,7 @@ impl Record {
         exchange: lapin::types::ShortString,
         routing_key: lapin::types::ShortString,
     ) -> Self {
-        let mut state = RetryState::read(queue, Counting::Header, Past::None, &properties);
+        let mut state = RetryState::read(queue, Counting::Header, DeliveryPast::None, &properties);
         let empty = FieldTable::default();
         let table = properties.headers().as_ref().unwrap_or(&empty);
         let deaths = headers::deaths(table);
@@ -232,7 +234,7 @@ impl Record {
             .filter(|from| !is_of_family(from, queue))
             .unwrap_or_else(|| queue.to_string());
         // What ran out in a waiting queue had its life go on, and may have been given up elsewhere since.
-        let died_at_home = !ours
+        let died_in_own_queue = !ours
             && home == **queue
             && deaths.first().is_some_and(|death| {
                 let text = |name| headers::string(death, name);
@@ -254,7 +256,7 @@ impl Record {
             place,
             received: Arc::new(received),
             ours,
-            died_at_home,
+            died_in_own_queue,
             reason,
             parked_at: parked_at.map(time),
             error,
@@ -322,8 +324,9 @@ fn is_of_family(from: &str, queue: &str) -> bool {
         return false;
     };
     let waits = rest.strip_prefix(".retry.");
-    let is_rung = |rung: &str| !rung.is_empty() && rung.bytes().all(|byte| byte.is_ascii_digit());
-    ["", ".parked", ".parked.dropped", ".unreadable"].contains(&rest) || waits.is_some_and(is_rung)
+    let is_delay =
+        |delay: &str| !delay.is_empty() && delay.bytes().all(|byte| byte.is_ascii_digit());
+    ["", ".parked", ".parked.dropped", ".unreadable"].contains(&rest) || waits.is_some_and(is_delay)
 }
 
 /// The first 64 bits of SHA-256 over everything that a renewal keeps: all that the publisher wrote, and the record of the parking. A
@@ -431,7 +434,7 @@ mod tests {
                 "".into(),
                 "".into(),
             );
-            assert_eq!(record.died_at_home(), is_so, "{from}, {reason}");
+            assert_eq!(record.died_in_own_queue(), is_so, "{from}, {reason}");
         }
     }
 

@@ -8,9 +8,9 @@ use tracing::warn;
 
 use super::{
     Browse, Record,
-    copies::Answer,
-    copy_marker::Source,
-    delivery_limit::{NEAR, Wear, may_go},
+    copies::CopyConfirm,
+    copy_marker::DeliverySource,
+    delivery_limit::{DeliveryLimit, NEAR, may_go},
 };
 use crate::{Error, ErrorKind, Result, consumer::Received};
 
@@ -26,9 +26,9 @@ const PAUSE: Duration = Duration::from_millis(250);
 pub(super) struct RepublishBatch {
     /// How many more may be renewed.
     most: u32,
-    wanted: fn(Wear, &Delivery) -> bool,
+    wanted: fn(DeliveryLimit, &Delivery) -> bool,
     /// Those that are held for it now.
-    wave: Vec<Record>,
+    batch: Vec<Record>,
     /// With so many the wave is renewed.
     enough: usize,
 }
@@ -36,7 +36,7 @@ pub(super) struct RepublishBatch {
 /// A copy that was sent, and the message that may go when it is confirmed.
 pub(super) struct Sent {
     tag: u64,
-    answer: Result<Answer>,
+    answer: Result<CopyConfirm>,
     asked: Instant,
 }
 
@@ -47,16 +47,16 @@ impl Browse {
         if self.begun {
             return Ok(());
         }
-        let total = self.supply.left();
+        let total = self.source.left();
         let any = self.expect().await?;
         if any && self.connection.server().capabilities().serves_amqp10 {
             // A message among them that cannot be delivered ends the connection: before anything is shown, the walk can begin anew.
-            let came = self.supply.take_what_is_on_its_way().await;
+            let came = self.source.take_what_is_on_its_way().await;
             self.unless_over(came)?;
         }
         self.begun = true;
-        match self.supply.front() {
-            Some(first) if any && self.wear.all_at_once(first) => {
+        match self.source.front() {
+            Some(first) if any && self.delivery_limit.all_at_once(first) => {
                 self.rotate(total, |_, _| true).await
             }
             _ => Ok(()),
@@ -68,12 +68,12 @@ impl Browse {
     pub(super) async fn rotate(
         &mut self,
         most: u32,
-        wanted: fn(Wear, &Delivery) -> bool,
+        wanted: fn(DeliveryLimit, &Delivery) -> bool,
     ) -> Result<()> {
         self.rotation = Some(RepublishBatch {
             most,
             wanted,
-            wave: Vec::new(),
+            batch: Vec::new(),
             enough: 1,
         });
         self.turn().await
@@ -85,35 +85,37 @@ impl Browse {
             && rotation.most > 0
         {
             let wanted = rotation.wanted;
-            if rotation.wave.len() >= rotation.enough && !self.supply.is_at_hand() {
+            if rotation.batch.len() >= rotation.enough && !self.source.is_at_hand() {
                 self.put_back().await?;
             }
             if !self.expect().await? {
                 break;
             }
-            let source = match self.supply.front() {
-                Some(next) if wanted(self.wear, next) && self.obstacle(next).is_none() => {
+            let source = match self.source.front() {
+                Some(next)
+                    if wanted(self.delivery_limit, next) && self.obstacle(next).is_none() =>
+                {
                     self.copies.source(next)
                 }
                 _ => break,
             };
-            if source == Source::Replayed {
+            if source == DeliverySource::Replayed {
                 break;
             }
-            let Some(delivery) = self.supply.next() else {
+            let Some(delivery) = self.source.next() else {
                 break;
             };
-            self.supply.has_come(source);
+            self.source.has_come(source);
             let record = self.keep(delivery);
             if let Some(rotation) = &mut self.rotation {
                 rotation.most -= 1;
-                rotation.wave.push(record);
+                rotation.batch.push(record);
             }
         }
         self.put_back().await?;
         // Shown as they are, and renewed at the end, when more is held.
         if let Some(rotation) = self.rotation.take() {
-            self.unrenewed.extend(rotation.wave);
+            self.unrenewed.extend(rotation.batch);
         }
         Ok(())
     }
@@ -121,36 +123,37 @@ impl Browse {
     /// Renews the rotation's wave. Messages whose copies the broker refuses are shown as they are. Those whose copies it cannot take now
     /// stay in the wave.
     async fn put_back(&mut self) -> Result<()> {
-        let wave = self.rotation.iter().flat_map(|rotation| &rotation.wave);
-        let tags: Vec<_> = wave.map(|record| record.place.1).collect();
+        let batch = self.rotation.iter().flat_map(|rotation| &rotation.batch);
+        let tags: Vec<_> = batch.map(|record| record.place.1).collect();
         self.renew(&tags).await?;
         let Some(rotation) = &mut self.rotation else {
             return Ok(());
         };
-        for record in std::mem::take(&mut rotation.wave) {
+        for record in std::mem::take(&mut rotation.batch) {
             let (_, tag) = record.place;
             if self.held.must_go(tag).is_some() {
-                rotation.wave.push(record);
+                rotation.batch.push(record);
             } else if self.held.contains(tag) {
                 self.unrenewed.push_back(record);
             }
         }
-        rotation.enough = (rotation.wave.len() * 2).max(1);
+        rotation.enough = (rotation.batch.len() * 2).max(1);
         Ok(())
     }
 
     /// Takes everything that was looked at before, so that all of it is requeued together and in order.
     pub(super) async fn rejoin(&mut self) -> Result<()> {
-        if self.wear.keeps_order() {
+        if self.delivery_limit.keeps_order() {
             self.turn().await?;
         }
         let mut farther = 0;
-        while self.wear.keeps_order() && self.supply.is_among_the_seen() && farther < NEAR {
+        while self.delivery_limit.keeps_order() && self.source.is_among_the_seen() && farther < NEAR
+        {
             if !self.expect().await? {
                 break;
             }
-            if let Some(delivery) = self.supply.next() {
-                self.supply.has_come(Source::Elsewhere);
+            if let Some(delivery) = self.source.next() {
+                self.source.has_come(DeliverySource::Elsewhere);
                 self.pass_over(delivery);
             }
             farther += 1;
@@ -160,7 +163,7 @@ impl Browse {
 
     /// Holds a message that is not shown.
     pub(super) fn pass_over(&mut self, delivery: Delivery) {
-        if self.wear.at_the_end(&delivery) && self.obstacle(&delivery).is_none() {
+        if self.delivery_limit.at_the_end(&delivery) && self.obstacle(&delivery).is_none() {
             self.keep(delivery);
         }
     }
@@ -176,8 +179,8 @@ impl Browse {
     /// Renews what was looked at before, including deliveries that were not handed out. The consumer is cancelled by then; otherwise each
     /// settlement would make room for a message that would be requeued unseen, and counted.
     pub(super) async fn refresh(&mut self) -> Result<()> {
-        if self.wear.counts() {
-            for delivery in self.supply.end().await? {
+        if self.delivery_limit.counts() {
+            for delivery in self.source.end().await? {
                 self.pass_over(delivery);
             }
         }
@@ -204,19 +207,19 @@ impl Browse {
     }
 
     /// Publishes copies to the tail, and acknowledges each original after the confirm. A refused copy does not stop the others: its original
-    /// is still [held](super::held::Held), to be renewed again if the queue was full, and otherwise as it is.
+    /// is still [held](super::held::HeldMessages), to be renewed again if the queue was full, and otherwise as it is.
     ///
     /// # Errors
     /// Those that are not about one message.
     pub(super) async fn renew(&mut self, tags: &[u64]) -> Result<()> {
         // Those of a call whose future was dropped.
         let mut result = self.hear().await;
-        for wave in tags.chunks(WAVE) {
+        for batch in tags.chunks(WAVE) {
             // If the queue has the originals again, the messages would exist twice.
-            let ours = self.supply.check();
+            let ours = self.source.check();
             self.unless_over(ours)?;
             let asked = Instant::now();
-            for tag in wave {
+            for tag in batch {
                 if let Some(received) = self.held.must_go(*tag) {
                     self.sent.push_back(Sent {
                         tag: *tag,
@@ -241,7 +244,7 @@ impl Browse {
             let Some(Sent { tag, asked, .. }) = self.sent.pop_front() else {
                 break;
             };
-            self.supply.confirmed(asked);
+            self.source.confirmed(asked);
             let stored = heard.is_ok();
             match heard {
                 Err(error) if error.kind() == ErrorKind::NotConfirmed => {}
@@ -255,7 +258,7 @@ impl Browse {
                 heard => result = result.and(heard),
             }
             if may_go(Some(stored)) {
-                self.supply.copy_sent();
+                self.source.copy_sent();
                 result = result.and(self.settle(tag).await);
             }
         }

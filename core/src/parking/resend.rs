@@ -8,10 +8,10 @@ use std::sync::Arc;
 use lapin::{BasicProperties, types::FieldTable};
 use tokio::time::{Instant, sleep_until};
 
-use super::{Browse, Record, copies::Answer};
+use super::{Browse, Record, copies::CopyConfirm};
 use crate::{
     Error, ErrorKind, Result,
-    connection::Census,
+    connection::ReadyCounter,
     consumer::Received,
     retry::headers,
     terminal_escape,
@@ -199,9 +199,9 @@ impl Browse {
     pub(super) async fn confirmed<T>(
         &mut self,
         messages: &[T],
-        send: impl Fn(&Self, &T) -> Result<(Answer, String)>,
+        send: impl Fn(&Self, &T) -> Result<(CopyConfirm, String)>,
     ) -> Vec<Result<()>> {
-        let ours = self.supply.check();
+        let ours = self.source.check();
         if let Err(error) = self.unless_over(ours) {
             return messages.iter().map(|_| Err(error.duplicate())).collect();
         }
@@ -232,13 +232,13 @@ impl Browse {
             }
             answers.push(answer);
         }
-        self.supply.confirmed(asked);
+        self.source.confirmed(asked);
         sleep_until(safe).await;
         answers
     }
 
     /// Asks whether [`send`](Self::send) would take a message, without sending anything: for a rehearsal, which must not promise more than
-    /// the deed. What only the broker knows, such as whether the queue exists, shows when it is sent.
+    /// the action. What only the broker knows, such as whether the queue exists, shows when it is sent.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] for a queue from which nobody would take the message, for a message of another walk, or for one that has
@@ -264,11 +264,11 @@ impl Browse {
     /// # Errors
     /// [`ErrorKind::ConnectionLost`] if the walk was interrupted.
     pub fn came_back(&mut self) -> Result<Vec<Record>> {
-        let ours = self.supply.check();
+        let ours = self.source.check();
         self.unless_over(ours)?;
         let is_foreign = self.is_foreign();
         let came: Vec<_> = self
-            .supply
+            .source
             .at_hand()
             .filter(|delivery| self.copies.is_replayed(&delivery.properties))
             .map(|delivery| {
@@ -294,10 +294,10 @@ impl Browse {
     /// # Errors
     /// [`ErrorKind::Timeout`] if the queue has no leader to ask, and those of a lost connection.
     pub async fn ready(&mut self) -> Result<u32> {
-        let count = Census::once(
+        let count = ReadyCounter::once(
             self.copies.addresses(),
             &self.connection,
-            self.supply.queue(),
+            self.source.queue(),
         );
         let count = count.await;
         Ok(self.unless_over(count)?.found.message_count())

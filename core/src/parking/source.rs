@@ -23,12 +23,14 @@ use tokio::{
 };
 use tracing::warn;
 
-use super::{channel_tags::Tags, copy_marker::Source, prefetch_window::Window};
+use super::{
+    channel_tags::ChannelTags, copy_marker::DeliverySource, prefetch_window::PrefetchWindow,
+};
 use crate::{
     Error, ErrorKind, Result,
     connection::{
         ANSWER, Connection, LINGER, OpenChannel, Operation, SafeCancel, ask, is_doubtful,
-        leaderless, look,
+        leaderless, passive_declare,
     },
 };
 
@@ -48,7 +50,7 @@ const LINGER_EACH: Duration = Duration::from_millis(1);
 const LINGER_MORE: Duration = Duration::from_secs(10);
 
 /// What one consumer of a walk received.
-struct Share {
+struct ConsumerShare {
     /// The first delivery tag. The tags of a channel have no gaps.
     first: u64,
     /// How many of them are unsettled.
@@ -56,21 +58,21 @@ struct Share {
 }
 
 /// Where a walk's messages come from, and where they are settled.
-pub(crate) struct Supply {
+pub(crate) struct Source {
     queue: ShortString,
     channel: OpenChannel,
     /// The earlier channels.
     earlier: Vec<OpenChannel>,
-    tags: Tags,
+    tags: ChannelTags,
     /// The current consumer.
     stream: Option<lapin::Consumer>,
     /// The current consumer is being cancelled.
     stopping: bool,
     /// The next consumer is being opened. A task of its own, because the broker sends to it even if the caller has dropped its future.
     opening: Option<JoinHandle<Result<lapin::Consumer>>>,
-    window: Window,
+    window: PrefetchWindow,
     /// One per consumer so far.
-    shares: Vec<Share>,
+    shares: Vec<ConsumerShare>,
     came: u64,
     /// Deliveries that were not handed out yet.
     ahead: VecDeque<Delivery>,
@@ -92,18 +94,18 @@ pub(crate) struct Supply {
     pace: Duration,
 }
 
-impl Supply {
+impl Source {
     /// For a queue with this many messages ready.
     pub(crate) fn new(queue: ShortString, channel: OpenChannel, left: u32) -> Self {
         Self {
             queue,
             channel,
             earlier: Vec::new(),
-            tags: Tags::default(),
+            tags: ChannelTags::default(),
             stream: None,
             stopping: false,
             opening: None,
-            window: Window::default(),
+            window: PrefetchWindow::default(),
             shares: Vec::new(),
             came: 0,
             ahead: VecDeque::new(),
@@ -177,14 +179,14 @@ impl Supply {
     /// Whether a delivery has arrived already.
     pub(super) fn is_at_hand(&mut self) -> bool {
         if self.ahead.is_empty() {
-            self.take_what_came();
+            self.take_arrived();
         }
         !self.ahead.is_empty()
     }
 
     /// The deliveries that arrived and were not handed out.
     pub(super) fn at_hand(&mut self) -> impl Iterator<Item = &Delivery> {
-        self.take_what_came();
+        self.take_arrived();
         self.ahead.iter()
     }
 
@@ -194,11 +196,11 @@ impl Supply {
     }
 
     /// Counts a message from this source.
-    pub(crate) fn has_come(&mut self, source: Source) {
+    pub(crate) fn has_come(&mut self, source: DeliverySource) {
         match source {
-            Source::Elsewhere => self.left = self.left.saturating_sub(1),
-            Source::Renewed => self.copies = self.copies.saturating_sub(1),
-            Source::Replayed => {}
+            DeliverySource::Elsewhere => self.left = self.left.saturating_sub(1),
+            DeliverySource::Renewed => self.copies = self.copies.saturating_sub(1),
+            DeliverySource::Replayed => {}
         }
     }
 
@@ -242,13 +244,13 @@ impl Supply {
             }
             // Another consumer may have taken what was counted. Asked twice, because the first answer may overtake a delivery; everything
             // sent before the second answer has arrived by then.
-            let found = look(self.channel.lapin(), self.queue.clone()).await?;
+            let found = passive_declare(self.channel.lapin(), self.queue.clone()).await?;
             let ready = found.message_count();
             // We are a consumer. If the queue knows of none, it has no leader now, and is not empty because of that.
             let lost = is_doubtful(&found);
             looks = if ready == 0 && !lost { looks + 1 } else { 0 };
             if looks == 2 {
-                self.take_what_came();
+                self.take_arrived();
                 if self.ahead.is_empty() && !self.is_over {
                     return Ok(None);
                 }
@@ -293,7 +295,7 @@ impl Supply {
         let broken = |why| Err(Error::new(ErrorKind::Closed, "the runtime ended").with_source(why));
         self.stream = Some(opened.unwrap_or_else(broken)?);
         let first = self.came + 1;
-        self.shares.push(Share { first, held: 0 });
+        self.shares.push(ConsumerShare { first, held: 0 });
         Ok(())
     }
 
@@ -314,7 +316,7 @@ impl Supply {
     }
 
     /// Moves deliveries from the stream to `ahead`.
-    fn take_what_came(&mut self) {
+    fn take_arrived(&mut self) {
         while let Some(came) = self
             .stream
             .as_mut()
@@ -344,7 +346,7 @@ impl Supply {
             let channel = self.channel.lapin();
             let cancel = channel.basic_cancel(stream.tag(), BasicCancelOptions::default());
             ask(Operation::Consuming(self.queue.as_str()), cancel).await?;
-            self.take_what_came();
+            self.take_arrived();
         }
         (self.stream, self.stopping) = (None, false);
         Ok(())
@@ -372,7 +374,7 @@ impl Supply {
     /// # Errors
     /// [`ErrorKind::ConnectionLost`] if the queue has them again.
     pub(super) fn check(&mut self) -> Result<()> {
-        self.take_what_came();
+        self.take_arrived();
         let is_gone = self.earlier.iter().any(|channel| !channel.is_open());
         if self.is_over || is_gone {
             return Err(self.cut_short());
@@ -385,7 +387,7 @@ impl Supply {
         if self.settled.0 > 0 {
             self.ready().await?;
             for channel in &self.earlier {
-                look(channel.lapin(), self.queue.clone()).await?;
+                passive_declare(channel.lapin(), self.queue.clone()).await?;
             }
         }
         self.check()
@@ -415,19 +417,20 @@ impl Supply {
     /// queue takes back and counts.
     pub(super) async fn take_what_is_on_its_way(&mut self) -> Result<()> {
         self.open().await?;
-        let mut parting = SafeCancel::begin(Instant::now(), true);
-        while self.stream.is_some() && !parting.may_go(self.window.is_used_up(), Instant::now()) {
-            sleep(parting.pause()).await;
-            let found = look(self.channel.lapin(), self.queue.clone()).await?;
+        let mut cancelling = SafeCancel::begin(Instant::now(), true);
+        while self.stream.is_some() && !cancelling.may_go(self.window.is_used_up(), Instant::now())
+        {
+            sleep(cancelling.pause()).await;
+            let found = passive_declare(self.channel.lapin(), self.queue.clone()).await?;
             // We are a consumer: a queue without a leader says that it is empty, and a delivery may be on its way all the same.
             match is_doubtful(&found) {
-                true => parting.heard_nothing(),
-                false => parting.looked(found.message_count()),
+                true => cancelling.has_timed_out(),
+                false => cancelling.looked(found.message_count()),
             }
             let ahead = self.ahead.len();
-            self.take_what_came();
+            self.take_arrived();
             if self.ahead.len() > ahead {
-                parting.arrived();
+                cancelling.arrived();
             }
         }
         Ok(())
@@ -435,7 +438,7 @@ impl Supply {
 
     /// How many messages are ready in the queue.
     pub(super) async fn ready(&self) -> Result<u32> {
-        let found = look(self.channel.lapin(), self.queue.clone()).await?;
+        let found = passive_declare(self.channel.lapin(), self.queue.clone()).await?;
         Ok(found.message_count())
     }
 
@@ -451,7 +454,7 @@ impl Supply {
         let own = cancelled + usize::from(self.stream.is_some() || (last && !classic));
         let own = u32::try_from(own).unwrap_or(u32::MAX);
         loop {
-            let found = look(self.channel.lapin(), self.queue.clone()).await?;
+            let found = passive_declare(self.channel.lapin(), self.queue.clone()).await?;
             let others = found.consumer_count().saturating_sub(own);
             if others <= known || Instant::now() >= deadline {
                 return Ok(others.max(known));
@@ -473,7 +476,7 @@ impl Supply {
     ///
     /// # Errors
     /// Those of a lost connection: the queue then has it back, too.
-    pub(crate) async fn give_back_uncounted(&self, last: u64) -> Result<()> {
+    pub(crate) async fn requeue_uncounted(&self, last: u64) -> Result<()> {
         let options = BasicNackOptions {
             multiple: true,
             requeue: true,
@@ -516,7 +519,7 @@ impl Supply {
         };
         let deadline = Instant::now() + PUT_BACK;
         let mut short = 0;
-        while let Ok(found) = look(channel.lapin(), self.queue.clone()).await {
+        while let Ok(found) = passive_declare(channel.lapin(), self.queue.clone()).await {
             let is_known = found.consumer_count() > others;
             short = match found.consumer_count() {
                 0 => self.unsettled.saturating_sub(found.message_count()),

@@ -23,7 +23,7 @@ use crate::{
 const UNWRITTEN: usize = 1 << 20;
 
 /// The result of a wave. Publishers of returned messages were answered already.
-pub(super) struct Sent {
+pub(super) struct BatchResult {
     /// The channel, unless confirms are still missing that would be mixed up with those of the next wave.
     pub(super) channel: Option<OpenChannel>,
     pub(super) answers: Vec<(Task, Result<()>)>,
@@ -64,16 +64,16 @@ pub(super) fn refusal_beforehand(task: &Task, limits: &Limits) -> Option<Error> 
 struct Deadline {
     /// Whether the broker has stopped reading.
     blocked: watch::Receiver<bool>,
-    patience: Duration,
+    confirm_timeout: Duration,
     at: Instant,
 }
 
 impl Deadline {
-    fn new(blocked: watch::Receiver<bool>, patience: Duration) -> Self {
+    fn new(blocked: watch::Receiver<bool>, confirm_timeout: Duration) -> Self {
         Self {
             blocked,
-            patience,
-            at: Instant::now() + patience,
+            confirm_timeout,
+            at: Instant::now() + confirm_timeout,
         }
     }
 
@@ -89,19 +89,23 @@ impl Deadline {
                         ErrorKind::Timeout,
                         format!(
                             "the broker did not confirm a message within {} s",
-                            self.patience.as_secs()
+                            self.confirm_timeout.as_secs()
                         ),
                     ));
                 },
             }
-            self.at = Instant::now() + self.patience;
+            self.at = Instant::now() + self.confirm_timeout;
         }
     }
 }
 
 /// Sends a wave, and waits for all its confirms. Messages that were not passed to lapin yet can still be cancelled. After the deadline no
 /// more are passed to it.
-pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Duration) -> Sent {
+pub(super) async fn send(
+    channel: OpenChannel,
+    batch: Vec<Task>,
+    confirm_timeout: Duration,
+) -> BatchResult {
     let (mut broken_off, mut too_late) = (false, false);
     let mut judge = |why: lapin::Error| {
         broken_off |= is_of_another_channel(&why);
@@ -112,8 +116,8 @@ pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Durati
         broken_off |= is_refusal(error.kind());
         error
     };
-    let mut confirms = Vec::with_capacity(wave.len());
-    let mut deadline = Deadline::new(channel.blocked(), patience);
+    let mut confirms = Vec::with_capacity(batch.len());
+    let mut deadline = Deadline::new(channel.blocked(), confirm_timeout);
     // The last one is waited for first, here and for its confirm: it comes after the others, so this task wakes once and not for each.
     let mut written = async |all: Vec<StartedCall<'_, _>>, deadline: &mut Deadline| {
         let mut confirms = Vec::with_capacity(all.len());
@@ -130,10 +134,10 @@ pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Durati
         confirms.reverse();
         confirms
     };
-    let (mut unwritten, mut bytes) = (Vec::with_capacity(wave.len()), 0);
+    let (mut unwritten, mut bytes) = (Vec::with_capacity(batch.len()), 0);
     let mut late: Option<Error> = None;
-    let mut tasks = Vec::with_capacity(wave.len());
-    for task in wave {
+    let mut tasks = Vec::with_capacity(batch.len());
+    for task in batch {
         if bytes >= UNWRITTEN {
             let sent = written(std::mem::take(&mut unwritten), &mut deadline).await;
             let timed_out = sent.iter().find_map(timeout_of);
@@ -151,11 +155,11 @@ pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Durati
         }
         tasks.push(task);
     }
-    let wave = tasks;
+    let batch = tasks;
     confirms.extend(written(unwritten, &mut deadline).await);
-    let mut results = Vec::with_capacity(wave.len());
+    let mut results = Vec::with_capacity(batch.len());
     let (mut returned, mut unanswered) = (Vec::new(), Vec::new());
-    for (confirm, task) in confirms.into_iter().zip(&wave).rev() {
+    for (confirm, task) in confirms.into_iter().zip(&batch).rev() {
         let confirm = match confirm {
             Ok(mut confirm) => {
                 let answer = deadline.within(put_off(&mut confirm)).await;
@@ -201,9 +205,9 @@ pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Durati
         }
     }
     results.reverse();
-    let unrouted = returned_jobs(&wave, &returned);
-    let mut answers = Vec::with_capacity(wave.len());
-    for ((task, result), unrouted) in wave.into_iter().zip(results).zip(unrouted) {
+    let unrouted = returned_jobs(&batch, &returned);
+    let mut answers = Vec::with_capacity(batch.len());
+    for ((task, result), unrouted) in batch.into_iter().zip(results).zip(unrouted) {
         if unrouted {
             let why = if task.exchange.as_str().is_empty() {
                 format!(
@@ -221,7 +225,7 @@ pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Durati
             answers.push((task, result));
         }
     }
-    Sent {
+    BatchResult {
         channel: (!timed_out).then_some(channel),
         answers,
         broken_off,
@@ -285,7 +289,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const TIME_LIMIT: Duration = Duration::from_secs(20);
 
     #[tokio::test(start_paused = true)]
     async fn the_time_of_an_alarm_does_not_count_even_if_it_has_just_ended() {
@@ -297,7 +301,7 @@ mod tests {
             (Some(25), 44, true),
         ] {
             let (tell, blocked) = watch::channel(alarm_ends.is_some());
-            let mut deadline = Deadline::new(blocked, PATIENCE);
+            let mut deadline = Deadline::new(blocked, TIME_LIMIT);
             let alarm = async {
                 sleep(Duration::from_secs(alarm_ends.unwrap_or_default())).await;
                 tell.send_if_modified(std::mem::take);

@@ -34,7 +34,7 @@ const BELIEVED: Duration = Duration::from_secs(600);
 
 /// What a lane may do to get a channel.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum ChannelGrant {
     /// Take the idle channel of this lane.
     Take(usize),
     Open,
@@ -51,17 +51,23 @@ pub(crate) struct Queue {
 
 impl Queue {
     /// How `lane` gets a channel. `idle`: the lanes whose channels are free. `room`: how many more may be opened.
-    pub(crate) fn way(&self, lane: usize, ticket: Option<u64>, idle: &[usize], room: usize) -> Way {
+    pub(crate) fn way(
+        &self,
+        lane: usize,
+        ticket: Option<u64>,
+        idle: &[usize],
+        room: usize,
+    ) -> ChannelGrant {
         let place = |ticket| self.waiting.iter().position(|waits| *waits == ticket);
         let ahead = ticket.and_then(place).unwrap_or(self.waiting.len());
         let (is_mine, first) = (idle.contains(&lane), idle.first().copied());
         match first {
-            _ if ahead >= idle.len() + room => Way::Wait,
-            Some(_) if is_mine => Way::Take(lane),
-            _ if room > 0 => Way::Open,
-            Some(_) if mutants::has(Mutant::KeepsItsChannel) => Way::Wait,
-            Some(other) => Way::Take(other),
-            None => Way::Wait,
+            _ if ahead >= idle.len() + room => ChannelGrant::Wait,
+            Some(_) if is_mine => ChannelGrant::Take(lane),
+            _ if room > 0 => ChannelGrant::Open,
+            Some(_) if mutants::has(Mutant::KeepsItsChannel) => ChannelGrant::Wait,
+            Some(other) => ChannelGrant::Take(other),
+            None => ChannelGrant::Wait,
         }
     }
 
@@ -124,33 +130,33 @@ pub(super) struct ChannelPool {
 }
 
 /// How a lane gets a channel.
-pub(super) enum Got {
+pub(super) enum AcquiredChannel {
     Channel(OpenChannel),
     /// It may open one.
-    MayOpen(Opening),
+    MayOpen(OpeningPermit),
     /// All are in use.
     Wait,
 }
 
 /// Leave to open a channel. Until it is dropped, it counts as one.
-pub(super) struct Opening {
+pub(super) struct OpeningPermit {
     _opening: Arc<()>,
     open: Arc<()>,
 }
 
-impl Opening {
+impl OpeningPermit {
     pub(super) fn done(self, channel: OpenChannel) -> OpenChannel {
         channel.counted(self.open)
     }
 }
 
 /// A place among those that wait.
-pub(super) struct Turn<'a> {
+pub(super) struct WaitTicket<'a> {
     channels: &'a ChannelPool,
     ticket: u64,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for WaitTicket<'_> {
     fn drop(&mut self) {
         let ticket = self.ticket;
         self.channels.state().queue.leave(ticket);
@@ -180,10 +186,10 @@ impl ChannelPool {
     pub(super) fn get(
         &self,
         lane: usize,
-        turn: Option<&Turn<'_>>,
+        turn: Option<&WaitTicket<'_>>,
         connection: &Arc<Connection>,
         is_full: bool,
-    ) -> Got {
+    ) -> AcquiredChannel {
         let mut gone = Vec::new();
         let mut state = self.state();
         if !state.is_of(connection) {
@@ -204,12 +210,15 @@ impl ChannelPool {
         let idle: Vec<_> = state.idle.keys().copied().collect();
         let ticket = turn.map(|turn| turn.ticket);
         let got = match state.queue.way(lane, ticket, &idle, room) {
-            Way::Take(whose) => state.idle.remove(&whose).map_or(Got::Wait, Got::Channel),
-            Way::Open => Got::MayOpen(Opening {
+            ChannelGrant::Take(whose) => state
+                .idle
+                .remove(&whose)
+                .map_or(AcquiredChannel::Wait, AcquiredChannel::Channel),
+            ChannelGrant::Open => AcquiredChannel::MayOpen(OpeningPermit {
                 _opening: Arc::clone(&state.opening),
                 open: Arc::clone(&state.open),
             }),
-            Way::Wait => Got::Wait,
+            ChannelGrant::Wait => AcquiredChannel::Wait,
         };
         drop(state);
         drop(gone);
@@ -217,9 +226,9 @@ impl ChannelPool {
     }
 
     /// Takes a place among those that wait.
-    pub(super) fn turn(&self) -> Turn<'_> {
+    pub(super) fn turn(&self) -> WaitTicket<'_> {
         let ticket = self.state().queue.join();
-        Turn {
+        WaitTicket {
             channels: self,
             ticket,
         }
@@ -273,17 +282,17 @@ mod tests {
     #[test]
     fn every_lane_has_its_own_channel_while_there_is_room() {
         let queue = Queue::default();
-        assert_eq!(queue.way(3, None, &[], 1), Way::Open);
-        assert_eq!(queue.way(3, None, &[1, 2], 1), Way::Open);
-        assert_eq!(queue.way(2, None, &[1, 2], 1), Way::Take(2));
+        assert_eq!(queue.way(3, None, &[], 1), ChannelGrant::Open);
+        assert_eq!(queue.way(3, None, &[1, 2], 1), ChannelGrant::Open);
+        assert_eq!(queue.way(2, None, &[1, 2], 1), ChannelGrant::Take(2));
     }
 
     #[test]
     fn without_room_a_lane_takes_an_idle_channel_or_waits() {
         let queue = Queue::default();
-        assert_eq!(queue.way(2, None, &[1, 2], 0), Way::Take(2));
-        assert_eq!(queue.way(3, None, &[1, 2], 0), Way::Take(1));
-        assert_eq!(queue.way(3, None, &[], 0), Way::Wait);
+        assert_eq!(queue.way(2, None, &[1, 2], 0), ChannelGrant::Take(2));
+        assert_eq!(queue.way(3, None, &[1, 2], 0), ChannelGrant::Take(1));
+        assert_eq!(queue.way(3, None, &[], 0), ChannelGrant::Wait);
     }
 
     #[test]
@@ -293,14 +302,14 @@ mod tests {
             tickets: 6,
         };
         for (ticket, idle, room, way) in [
-            (None, &[1, 2][..], 0, Way::Wait),
-            (None, &[1, 2, 3], 0, Way::Take(1)),
-            (Some(5), &[1], 0, Way::Take(1)),
-            (Some(6), &[1], 0, Way::Wait),
-            (Some(6), &[1], 1, Way::Take(1)),
-            (Some(6), &[2], 1, Way::Open),
-            (Some(6), &[1, 2], 0, Way::Take(1)),
-            (Some(5), &[], 1, Way::Open),
+            (None, &[1, 2][..], 0, ChannelGrant::Wait),
+            (None, &[1, 2, 3], 0, ChannelGrant::Take(1)),
+            (Some(5), &[1], 0, ChannelGrant::Take(1)),
+            (Some(6), &[1], 0, ChannelGrant::Wait),
+            (Some(6), &[1], 1, ChannelGrant::Take(1)),
+            (Some(6), &[2], 1, ChannelGrant::Open),
+            (Some(6), &[1, 2], 0, ChannelGrant::Take(1)),
+            (Some(5), &[], 1, ChannelGrant::Open),
         ] {
             let case = format!("{ticket:?}, {idle:?}, {room}");
             assert_eq!(queue.way(1, ticket, idle, room), way, "{case}");

@@ -12,7 +12,7 @@ mod returned;
 mod stall_detector;
 
 #[cfg(test)]
-pub(crate) use channel_pool::{Queue as ChannelQueue, Way, most_channels};
+pub(crate) use channel_pool::{ChannelGrant, Queue as ChannelQueue, most_channels};
 pub(crate) use job::{Body, Done, Job};
 pub use message::Publish;
 pub(crate) use publisher::Publisher;

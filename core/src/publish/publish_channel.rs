@@ -16,12 +16,12 @@ use tokio::{
 use tracing::debug;
 
 use super::{
-    batch::{self, Sent, is_in_doubt},
-    channel_pool::{ChannelPool, Got, TURN},
-    confirm_timeout::Patience,
+    batch::{self, BatchResult, is_in_doubt},
+    channel_pool::{AcquiredChannel, ChannelPool, TURN},
+    confirm_timeout::ConfirmTimeout,
     job::Task,
-    rejected_cache::Refused,
-    stall_detector::Stalls,
+    rejected_cache::RejectedCache,
+    stall_detector::StallDetector,
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -35,7 +35,7 @@ use crate::{
 const WAVE: usize = 256;
 
 /// How long a message waits for a connection before its publisher gets an error.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIME_LIMIT: Duration = Duration::from_secs(5);
 
 /// How often a message is published that shared a wave with a refused one.
 const TRIES: u32 = 4;
@@ -48,24 +48,28 @@ const FEW: usize = 16;
 pub(super) struct Lane {
     pub(super) link: Arc<Link>,
     pub(super) channels: Arc<ChannelPool>,
-    pub(super) stalls: Arc<Stalls>,
+    pub(super) stalls: Arc<StallDetector>,
     pub(super) number: usize,
 }
 
 /// Where a lane sends its messages.
-trait Outlet {
-    fn desk(&self) -> Desk;
-    fn publish(&self, tasks: Vec<Task>, desk: &mut Desk) -> impl Future<Output = ()> + Send;
+trait BatchSink {
+    fn lane_state(&self) -> LaneState;
+    fn publish(
+        &self,
+        tasks: Vec<Task>,
+        lane_state: &mut LaneState,
+    ) -> impl Future<Output = ()> + Send;
 }
 
-impl Outlet for Lane {
-    fn desk(&self) -> Desk {
-        Desk::new(Arc::clone(&self.channels), self.number)
+impl BatchSink for Lane {
+    fn lane_state(&self) -> LaneState {
+        LaneState::new(Arc::clone(&self.channels), self.number)
     }
 
-    async fn publish(&self, tasks: Vec<Task>, desk: &mut Desk) {
+    async fn publish(&self, tasks: Vec<Task>, lane_state: &mut LaneState) {
         let _waits = self.stalls.waits(self.number);
-        desk.publish(&self.link, tasks).await;
+        lane_state.publish(&self.link, tasks).await;
     }
 }
 
@@ -75,32 +79,33 @@ pub(super) async fn run(lane: Lane, jobs: mpsc::UnboundedReceiver<Task>) {
 }
 
 /// After a panic, the messages of its wave are answered as they are dropped, and the channel is lost. The lane goes on.
-async fn serve(outlet: &impl Outlet, mut jobs: mpsc::UnboundedReceiver<Task>) {
+async fn serve(sink: &impl BatchSink, mut jobs: mpsc::UnboundedReceiver<Task>) {
     let mut served = async || {
-        let mut desk = outlet.desk();
-        let mut wave = Vec::with_capacity(WAVE);
-        while jobs.recv_many(&mut wave, WAVE).await > 0 {
-            outlet.publish(std::mem::take(&mut wave), &mut desk).await;
+        let mut lane_state = sink.lane_state();
+        let mut publish_batch = Vec::with_capacity(WAVE);
+        while jobs.recv_many(&mut publish_batch, WAVE).await > 0 {
+            sink.publish(std::mem::take(&mut publish_batch), &mut lane_state)
+                .await;
         }
     };
     while !survives("a publishing lane", served()).await {}
 }
 
 /// What a lane keeps between waves. Its channel is where others find it, too.
-struct Desk {
+struct LaneState {
     channels: Arc<ChannelPool>,
     lane: usize,
-    patience: Patience,
-    refused: Refused,
+    confirm_timeout: ConfirmTimeout,
+    refused: RejectedCache,
 }
 
-impl Desk {
+impl LaneState {
     fn new(channels: Arc<ChannelPool>, lane: usize) -> Self {
         Self {
             channels,
             lane,
-            patience: Patience::default(),
-            refused: Refused::default(),
+            confirm_timeout: ConfirmTimeout::default(),
+            refused: RejectedCache::default(),
         }
     }
 
@@ -118,11 +123,11 @@ impl Desk {
             let Some(channel) = self.ready(link, &mut rest).await else {
                 break;
             };
-            let wave = safe_wave(&mut rest, channel.limits());
-            if wave.is_empty() {
+            let publish_batch = safe_batch(&mut rest, channel.limits());
+            if publish_batch.is_empty() {
                 self.keep(channel);
             } else {
-                self.send(link, channel, wave).await;
+                self.send(link, channel, publish_batch).await;
             }
         }
         self.each_alone(link, suspects.into_iter()).await;
@@ -137,7 +142,7 @@ impl Desk {
         match self.open(link).await {
             Ok(channel) => Some(channel),
             Err(error) => {
-                tell_all(tasks, &error);
+                answer_all(tasks, &error);
                 None
             }
         }
@@ -153,7 +158,7 @@ impl Desk {
                 Err(error)
                     if error.kind() == ErrorKind::ConnectionLost
                         && tries < TRIES
-                        && began.elapsed() < PATIENCE => {}
+                        && began.elapsed() < TIME_LIMIT => {}
                 opened => return opened,
             }
             tries += 1;
@@ -175,12 +180,12 @@ impl Desk {
             let got = channels.get(self.lane, turn.as_ref(), &connection, is_full);
             is_full = false;
             let opening = match got {
-                Got::Channel(channel) => return Ok(channel),
-                Got::MayOpen(opening) => opening,
-                Got::Wait if Instant::now() >= until => {
+                AcquiredChannel::Channel(channel) => return Ok(channel),
+                AcquiredChannel::MayOpen(opening) => opening,
+                AcquiredChannel::Wait if Instant::now() >= until => {
                     return Err(channels.all_in_use(&connection));
                 }
-                Got::Wait => {
+                AcquiredChannel::Wait => {
                     turn.get_or_insert_with(|| channels.turn());
                     channels.returned().await;
                     continue;
@@ -206,8 +211,12 @@ impl Desk {
 
     /// Publishes a wave. If the broker refuses one message, it closes the channel, and the whole wave is in doubt. Then the others are
     /// published again, a few together. In the end only the refused message fails, and few are published for a third time.
-    async fn send(&mut self, link: &Link, channel: OpenChannel, wave: Vec<Task>) {
-        let mut doubtful = self.attempt(channel, wave).await.into_iter().peekable();
+    async fn send(&mut self, link: &Link, channel: OpenChannel, publish_batch: Vec<Task>) {
+        let mut doubtful = self
+            .attempt(channel, publish_batch)
+            .await
+            .into_iter()
+            .peekable();
         while doubtful.peek().is_some() {
             let opened = self.open_again(link).await;
             // While they waited for the broker to read again, their publishers may have cancelled them.
@@ -220,7 +229,7 @@ impl Desk {
                 }
                 Ok(channel) => self.attempt(channel, few).await,
                 Err(error) => {
-                    tell_all(few.into_iter().chain(doubtful), &error);
+                    answer_all(few.into_iter().chain(doubtful), &error);
                     break;
                 }
             };
@@ -232,21 +241,21 @@ impl Desk {
     async fn each_alone(&mut self, link: &Link, mut tasks: impl Iterator<Item = Task>) {
         while let Some(task) = tasks.next() {
             if let Err(error) = self.alone(link, task).await {
-                tell_all(tasks, &error);
+                answer_all(tasks, &error);
                 return;
             }
         }
     }
 
     /// Publishes a wave. Returns the messages whose result is unknown because of another one.
-    async fn attempt(&mut self, channel: OpenChannel, wave: Vec<Task>) -> Vec<Task> {
-        let alone = wave.len() == 1;
-        let Sent {
+    async fn attempt(&mut self, channel: OpenChannel, publish_batch: Vec<Task>) -> Vec<Task> {
+        let alone = publish_batch.len() == 1;
+        let BatchResult {
             channel,
             answers,
             broken_off,
             too_late,
-        } = self.wave(channel, wave).await;
+        } = self.publish_batch(channel, publish_batch).await;
         channel.into_iter().for_each(|channel| self.keep(channel));
         let mut doubtful = Vec::new();
         for (task, answer) in answers {
@@ -261,7 +270,7 @@ impl Desk {
             }
         }
         if !doubtful.is_empty() {
-            debug!(tasks = doubtful.len(), "a wave was broken off");
+            debug!(tasks = doubtful.len(), "a batch of publishes was cancelled");
         }
         doubtful
     }
@@ -290,7 +299,7 @@ impl Desk {
                 task.answer(Err(error));
                 return Ok(());
             }
-            let mut sent = self.wave(channel, vec![task]).await;
+            let mut sent = self.publish_batch(channel, vec![task]).await;
             sent.channel
                 .take()
                 .into_iter()
@@ -313,13 +322,17 @@ impl Desk {
         }
     }
 
-    async fn wave(&mut self, channel: OpenChannel, wave: Vec<Task>) -> Sent {
+    async fn publish_batch(
+        &mut self,
+        channel: OpenChannel,
+        publish_batch: Vec<Task>,
+    ) -> BatchResult {
         let began = Instant::now();
-        let sent = batch::send(channel, wave, self.patience.now()).await;
+        let sent = batch::send(channel, publish_batch, self.confirm_timeout.now()).await;
         if sent.channel.is_some() {
-            self.patience.was_rewarded(began.elapsed());
+            self.confirm_timeout.note_confirmed(began.elapsed());
         } else {
-            self.patience.was_in_vain();
+            self.confirm_timeout.note_timeout();
         }
         sent
     }
@@ -338,22 +351,22 @@ impl Desk {
 }
 
 /// Answers all of them with the same error.
-fn tell_all(tasks: impl Iterator<Item = Task>, error: &Error) {
+fn answer_all(tasks: impl Iterator<Item = Task>, error: &Error) {
     tasks.for_each(|task| task.answer(Err(error.duplicate())));
 }
 
 /// Takes as many jobs as can be sent together, and answers those that need not be sent at all. A body larger than any that was accepted so
 /// far is sent alone: it may be the one that closes the channel.
-fn safe_wave(
+fn safe_batch(
     rest: &mut std::iter::Peekable<impl Iterator<Item = Task>>,
     limits: &Limits,
 ) -> Vec<Task> {
-    let mut wave = Vec::new();
+    let mut publish_batch = Vec::new();
     while let Some(task) = rest.peek() {
         let proven = limits.is_proven(task.body().len());
         let refusal = batch::refusal_beforehand(task, limits);
         let wanted = task.is_wanted();
-        if wanted && refusal.is_none() && !proven && !wave.is_empty() {
+        if wanted && refusal.is_none() && !proven && !publish_batch.is_empty() {
             break;
         }
         let Some(task) = rest.next() else { break };
@@ -361,14 +374,14 @@ fn safe_wave(
             _ if !wanted => drop(task),
             Some(error) => task.answer(Err(error)),
             None => {
-                wave.push(task);
+                publish_batch.push(task);
                 if !proven {
                     break;
                 }
             }
         }
     }
-    wave
+    publish_batch
 }
 
 /// The connection to publish on; waits a while for it.
@@ -376,7 +389,7 @@ fn safe_wave(
 /// # Errors
 /// [`ErrorKind::ConnectionLost`] if there is none, and as [`Link::connection`].
 pub(super) async fn connection(link: &Link) -> Result<Arc<Connection>> {
-    timeout(PATIENCE, link.connection())
+    timeout(TIME_LIMIT, link.connection())
         .await
         .map_err(|_| away(link))?
 }
@@ -424,15 +437,15 @@ mod tests {
     #[derive(Default)]
     struct PanicsOnce(AtomicUsize);
 
-    impl Outlet for PanicsOnce {
-        fn desk(&self) -> Desk {
-            Desk::new(Arc::default(), 0)
+    impl BatchSink for PanicsOnce {
+        fn lane_state(&self) -> LaneState {
+            LaneState::new(Arc::default(), 0)
         }
 
-        async fn publish(&self, tasks: Vec<Task>, _: &mut Desk) {
+        async fn publish(&self, tasks: Vec<Task>, _: &mut LaneState) {
             tokio::task::yield_now().await;
-            let wave = self.0.fetch_add(1, Ordering::Relaxed);
-            assert!(wave != 0, "as it is meant");
+            let publish_batch = self.0.fetch_add(1, Ordering::Relaxed);
+            assert!(publish_batch != 0, "as it is meant");
             tasks.into_iter().for_each(|task| task.answer(Ok(())));
         }
     }
@@ -440,8 +453,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_lane_that_panics_answers_everything_and_goes_on() {
         let (sender, jobs) = mpsc::unbounded_channel();
-        let outlet = PanicsOnce::default();
-        let lane = serve(&outlet, jobs);
+        let sink = PanicsOnce::default();
+        let lane = serve(&sink, jobs);
         let asked = async {
             let (first, second) = (job("a"), job("b"));
             for asked in [first.0, second.0] {
@@ -475,10 +488,10 @@ mod tests {
         });
         let (tasks, answers): (Vec<_>, Vec<_>) = tasks.into_iter().unzip();
         let mut rest = tasks.into_iter().peekable();
-        let mut waves = Vec::new();
+        let mut batches = Vec::new();
         while rest.peek().is_some() {
-            let wave = safe_wave(&mut rest, &limits);
-            for task in &wave {
+            let publish_batch = safe_batch(&mut rest, &limits);
+            for task in &publish_batch {
                 if task.body().len() == 5 {
                     limits.took(5);
                     limits.limited(8);
@@ -486,14 +499,17 @@ mod tests {
                     limits.took(task.body().len());
                 }
             }
-            waves.push(
-                wave.iter()
+            batches.push(
+                publish_batch
+                    .iter()
                     .map(|task| task.body().len())
                     .collect::<Vec<_>>(),
             );
-            wave.into_iter().for_each(|task| task.answer(Ok(())));
+            publish_batch
+                .into_iter()
+                .for_each(|task| task.answer(Ok(())));
         }
-        assert_eq!(waves, [vec![3], vec![2, 3], vec![5], vec![1]]);
+        assert_eq!(batches, [vec![3], vec![2, 3], vec![5], vec![1]]);
         for answer in &answers[5..] {
             let answer = answer.lock().unwrap();
             assert!(
@@ -519,8 +535,8 @@ mod tests {
         let given_up = Task::new(job("a").0, Some(std::sync::Weak::new()));
         let fine = Task::new(job("a").0, None);
         let tasks = vec![Task::new(large, None), given_up, fine];
-        let wave = safe_wave(&mut tasks.into_iter().peekable(), &limits);
-        assert_eq!(wave.len(), 1);
+        let publish_batch = safe_batch(&mut tasks.into_iter().peekable(), &limits);
+        assert_eq!(publish_batch.len(), 1);
         let answers = answers.lock().unwrap();
         assert!(
             matches!(&answers[..], [Err(error)] if error.kind() == ErrorKind::TooLarge),

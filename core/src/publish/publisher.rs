@@ -18,7 +18,7 @@ use super::{
     channel_pool::ChannelPool,
     job::Task,
     publish_channel::{self, Lane},
-    stall_detector::{Lanes, Stalls},
+    stall_detector::{Lanes, StallDetector},
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -42,7 +42,7 @@ const WAIT: Duration = ANSWER;
 pub(crate) struct Publisher {
     link: Arc<Link>,
     lanes: Vec<mpsc::UnboundedSender<Task>>,
-    stalls: Arc<Stalls>,
+    stalls: Arc<StallDetector>,
     /// The lane of each target, by the target's hash. At most [`LANES`] entries.
     assigned: Mutex<HashMap<u64, usize>>,
     choice: RandomState,
@@ -51,7 +51,10 @@ pub(crate) struct Publisher {
 
 impl Publisher {
     pub(crate) fn new(link: &Arc<Link>) -> Self {
-        let (channels, stalls) = (Arc::<ChannelPool>::default(), Arc::new(Stalls::new(LANES)));
+        let (channels, stalls) = (
+            Arc::<ChannelPool>::default(),
+            Arc::new(StallDetector::new(LANES)),
+        );
         let lanes = (0..LANES)
             .map(|number| {
                 let (sender, jobs) = mpsc::unbounded_channel();

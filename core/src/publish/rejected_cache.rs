@@ -15,12 +15,12 @@ const BEGINNING: usize = 1024;
 
 /// Marks of refused messages, oldest first. A message that comes again is sent alone, so that no other is delayed by it twice.
 #[derive(Default)]
-pub(super) struct Refused {
+pub(super) struct RejectedCache {
     marks: VecDeque<u64>,
     hash: RandomState,
 }
 
-impl Refused {
+impl RejectedCache {
     pub(super) fn note(&mut self, task: &Task) {
         let mark = self.mark(task);
         if !self.marks.contains(&mark) {
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn the_last_refused_are_known_and_no_others() {
         let task = |key: usize| Task::new(job(&key.to_string()).0, None);
-        let mut refused = Refused::default();
+        let mut refused = RejectedCache::default();
         assert!(!refused.knows(&task(0)));
         for key in 0..=KNOWN {
             refused.note(&task(key));

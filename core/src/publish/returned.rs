@@ -8,7 +8,7 @@ use super::job::Task;
 
 /// What a returned message has in common with the sent one: RabbitMQ returns it unchanged.
 #[derive(PartialEq, Eq, Hash)]
-struct Likeness<'a> {
+struct ReturnedKey<'a> {
     exchange: &'a str,
     routing_key: &'a str,
     message_id: Option<&'a str>,
@@ -17,23 +17,23 @@ struct Likeness<'a> {
 
 /// For every job of the wave, whether it was returned. If a returned message fits several jobs that are not equal, all of them count as
 /// returned: one too many is published twice, one too few would be lost.
-pub(super) fn returned_jobs(wave: &[Task], returned: &[BasicReturnMessage]) -> Vec<bool> {
-    let mut back = vec![false; wave.len()];
+pub(super) fn returned_jobs(batch: &[Task], returned: &[BasicReturnMessage]) -> Vec<bool> {
+    let mut back = vec![false; batch.len()];
     if returned.is_empty() {
         return back;
     }
-    let mut groups: HashMap<Likeness<'_>, Vec<usize>> = HashMap::new();
-    for (index, job) in wave.iter().enumerate() {
-        let likeness = Likeness {
+    let mut groups: HashMap<ReturnedKey<'_>, Vec<usize>> = HashMap::new();
+    for (index, job) in batch.iter().enumerate() {
+        let returned_key = ReturnedKey {
             exchange: job.exchange.as_str(),
             routing_key: job.routing_key.as_str(),
             message_id: job.properties.message_id().as_ref().map(|id| id.as_str()),
             body: job.body(),
         };
-        groups.entry(likeness).or_default().push(index);
+        groups.entry(returned_key).or_default().push(index);
     }
     for message in returned {
-        let likeness = Likeness {
+        let returned_key = ReturnedKey {
             exchange: message.exchange.as_str(),
             routing_key: message.routing_key.as_str(),
             message_id: message
@@ -43,12 +43,12 @@ pub(super) fn returned_jobs(wave: &[Task], returned: &[BasicReturnMessage]) -> V
                 .map(|id| id.as_str()),
             body: &message.data,
         };
-        match groups.get(&likeness) {
+        match groups.get(&returned_key) {
             Some(group) => {
                 let equal = group
                     .iter()
                     .copied()
-                    .find(|index| !back[*index] && *wave[*index].properties == message.properties);
+                    .find(|index| !back[*index] && *batch[*index].properties == message.properties);
                 match equal {
                     Some(index) => back[index] = true,
                     None => group.iter().for_each(|index| back[*index] = true),
@@ -56,7 +56,7 @@ pub(super) fn returned_jobs(wave: &[Task], returned: &[BasicReturnMessage]) -> V
             }
             // No sent message is like it, so all with the same exchange and routing key are in doubt.
             None => {
-                for (index, job) in wave.iter().enumerate() {
+                for (index, job) in batch.iter().enumerate() {
                     back[index] |=
                         job.exchange == message.exchange && job.routing_key == message.routing_key;
                 }
@@ -104,38 +104,38 @@ mod tests {
 
     #[test]
     fn each_return_finds_its_job() {
-        let wave = [
+        let batch = [
             job("a", "x", "1"),
             job("b", "x", "2"),
             job("a", "x", "3"),
             job("a", "y", "1"),
         ];
-        assert_eq!(returned_jobs(&wave, &[]), [false; 4]);
+        assert_eq!(returned_jobs(&batch, &[]), [false; 4]);
         assert_eq!(
-            returned_jobs(&wave, &[back("b", "x", "2")]),
+            returned_jobs(&batch, &[back("b", "x", "2")]),
             [false, true, false, false]
         );
         assert_eq!(
-            returned_jobs(&wave, &[back("a", "y", "1"), back("a", "x", "3")]),
+            returned_jobs(&batch, &[back("a", "y", "1"), back("a", "x", "3")]),
             [false, false, true, true]
         );
     }
 
     #[test]
     fn equal_messages_come_back_one_by_one() {
-        let wave = [job("a", "x", "1"), job("a", "x", "1")];
-        assert_eq!(returned_jobs(&wave, &[back("a", "x", "1")]), [true, false]);
+        let batch = [job("a", "x", "1"), job("a", "x", "1")];
+        assert_eq!(returned_jobs(&batch, &[back("a", "x", "1")]), [true, false]);
         assert_eq!(
-            returned_jobs(&wave, &[back("a", "x", "1"), back("a", "x", "1")]),
+            returned_jobs(&batch, &[back("a", "x", "1"), back("a", "x", "1")]),
             [true, true]
         );
     }
 
     #[test]
     fn doubt_is_a_duplicate_never_a_loss() {
-        let wave = [job("a", "x", "1"), job("a", "x", "2"), job("b", "x", "3")];
+        let batch = [job("a", "x", "1"), job("a", "x", "2"), job("b", "x", "3")];
         assert_eq!(
-            returned_jobs(&wave, &[back("a", "z", "9")]),
+            returned_jobs(&batch, &[back("a", "z", "9")]),
             [true, true, false]
         );
     }

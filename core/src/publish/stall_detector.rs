@@ -40,13 +40,13 @@ impl UsedLanes {
 
 /// A clock for each lane. Reading it takes a few loads.
 #[derive(Debug)]
-pub(super) struct Stalls {
+pub(super) struct StallDetector {
     began: Instant,
     /// Milliseconds after `began`, plus one; 0 for a lane that does not wait.
     since: Vec<AtomicU64>,
 }
 
-impl Stalls {
+impl StallDetector {
     pub(super) fn new(lanes: usize) -> Self {
         Self {
             began: Instant::now(),
@@ -89,7 +89,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_wave_that_takes_longer_than_usual_is_a_stall() {
-        let (stalls, used, others) = (Stalls::new(2), UsedLanes::default(), UsedLanes::default());
+        let (stalls, used, others) = (
+            StallDetector::new(2),
+            UsedLanes::default(),
+            UsedLanes::default(),
+        );
         used.add(1);
         others.add(0);
         let stalled = || stalls.any(used.all());

@@ -25,7 +25,7 @@ pub(crate) struct Origin {
 }
 
 /// What is written on a copy of one message.
-pub(crate) struct Stamp<'a> {
+pub(crate) struct CopyHeaders<'a> {
     pub(crate) origin: &'a Origin,
     pub(crate) properties: &'a BasicProperties,
     /// Where the message was first published. The copy's own exchange and routing key no longer say it.
@@ -42,7 +42,7 @@ const TYPE_MAX: usize = 255;
 const HISTORY_MAX: usize = 8 * 1024;
 const STACK_MAX: usize = 16 * 1024;
 
-impl Stamp<'_> {
+impl CopyHeaders<'_> {
     /// The copy that waits for retry number `retry`.
     pub(crate) fn retry(
         &self,
@@ -392,7 +392,7 @@ impl Stamp<'_> {
     }
 }
 
-/// Whether a parked message with these properties can be replaced by a fresh copy; see [`Stamp::renewed`].
+/// Whether a parked message with these properties can be replaced by a fresh copy; see [`CopyHeaders::renewed`].
 pub(crate) fn is_renewable(properties: &BasicProperties, budget: usize) -> bool {
     // For the names of an exchange and a routing key, a mark, and their overhead.
     const ADDED: usize = 900;
@@ -497,7 +497,7 @@ mod tests {
                 if !is_renewable(&properties, budget) {
                     continue;
                 }
-                let stamp = Stamp {
+                let stamp = CopyHeaders {
                     origin: &Origin::default(),
                     properties: &properties,
                     exchange: &name,

@@ -156,7 +156,7 @@ pub(crate) enum Action {
         retry: u32,
         /// How long to wait.
         delay: Duration,
-        /// Whether the handler chose the delay. Then it waits on the ladder, not in a queue of the policy.
+        /// Whether the handler chose the delay. Then it waits in the queue of a delay step, not in a queue of the policy.
         chosen: bool,
     },
     /// Wait for `delay`, then return without using up a retry.

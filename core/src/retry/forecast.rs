@@ -47,7 +47,7 @@ pub struct Load {
     poison: f64,
     outage: Option<(Duration, Duration)>,
     seed: u64,
-    moments: usize,
+    intervals: usize,
     most_attempts: u64,
 }
 
@@ -64,7 +64,7 @@ impl Load {
             poison: 0.0,
             outage: None,
             seed: 0,
-            moments: 240,
+            intervals: 240,
             most_attempts: MOST_ATTEMPTS,
         }
     }
@@ -111,10 +111,10 @@ impl Load {
         self
     }
 
-    /// Sets into how many [`moments`](Forecast::moments) the time of the arrivals is divided; 240 by default.
+    /// Sets into how many [`intervals`](Forecast::intervals) the time of the arrivals is divided; 240 by default.
     #[must_use]
-    pub fn moments(mut self, moments: usize) -> Self {
-        self.moments = moments.max(1);
+    pub fn intervals(mut self, intervals: usize) -> Self {
+        self.intervals = intervals.max(1);
         self
     }
 
@@ -210,23 +210,23 @@ pub struct Forecast {
     /// When the last message was handled or parked.
     pub ends: Duration,
     /// The most messages that were ready in the work queue at a time. More than a few means that the handlers did not keep up.
-    pub deepest: u64,
+    pub most_ready: u64,
     /// The most messages that waited at a time, in all waiting queues together.
     pub most_waiting: u64,
     /// One entry for all first attempts, one for all second attempts, …
-    pub rounds: Vec<Round>,
+    pub rounds: Vec<AttemptRound>,
     /// The waiting queues, by delay.
-    pub queues: BTreeMap<Duration, Depth>,
+    pub queues: BTreeMap<Duration, QueueDepth>,
     /// Equal parts of the time from the first arrival to the last.
-    pub moments: Vec<Moment>,
+    pub intervals: Vec<ForecastInterval>,
     /// The length of each moment.
-    pub moment: Duration,
+    pub interval: Duration,
 }
 
 /// All first, all second, … attempts of a [`Forecast`].
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct Round {
+pub struct AttemptRound {
     /// How many messages got to this attempt.
     pub attempts: u64,
     /// How many of these attempts failed.
@@ -240,7 +240,7 @@ pub struct Round {
 /// A waiting queue of a [`Forecast`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Depth {
+pub struct QueueDepth {
     /// How many messages waited in it in all.
     pub messages: u64,
     /// The most messages that waited in it at a time.
@@ -252,7 +252,7 @@ pub struct Depth {
 /// A part of the time of a [`Forecast`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct Moment {
+pub struct ForecastInterval {
     /// How many messages arrived in it.
     pub arrivals: u64,
     /// How many attempts began in it.
@@ -265,7 +265,7 @@ pub struct Moment {
 
 /// What is known of a message.
 #[derive(Clone, Copy, Default)]
-struct Known {
+struct MessageState {
     retries: u32,
     first_failed_at: Option<u64>,
 }
@@ -283,7 +283,7 @@ struct Run<'a> {
     policy: &'a Policy,
     outcome: Outcome,
     state: RetryState,
-    known: Vec<Known>,
+    known: Vec<MessageState>,
     ready: VecDeque<u32>,
     /// Sorted by time in µs, then by when they were made.
     events: BinaryHeap<Reverse<(u64, u64, Event, u32)>>,
@@ -301,13 +301,13 @@ impl<'a> Run<'a> {
     fn new(load: &'a Load, policy: &'a Policy) -> Self {
         let messages = load.messages();
         let lasts = u64::try_from(load.lasts.as_micros()).unwrap_or(u64::MAX);
-        let width = lasts.div_ceil(load.moments as u64).max(1);
+        let width = lasts.div_ceil(load.intervals as u64).max(1);
         Self {
             load,
             policy,
             outcome: Outcome::retry(Failure::new("no")),
             state: RetryState::default(),
-            known: vec![Known::default(); usize::try_from(messages).unwrap_or(0)],
+            known: vec![MessageState::default(); usize::try_from(messages).unwrap_or(0)],
             ready: VecDeque::new(),
             events: BinaryHeap::new(),
             made: 0,
@@ -318,8 +318,8 @@ impl<'a> Run<'a> {
             open: 0,
             forecast: Forecast {
                 messages,
-                moments: vec![Moment::default(); load.moments],
-                moment: Duration::from_micros(width),
+                intervals: vec![ForecastInterval::default(); load.intervals],
+                interval: Duration::from_micros(width),
                 ..Forecast::default()
             },
         }
@@ -335,8 +335,8 @@ impl<'a> Run<'a> {
             };
             self.close_moments(now);
             if arrival == Some(now) {
-                if let Some(moment) = self.forecast.moments.get_mut(self.open) {
-                    moment.arrivals += 1;
+                if let Some(interval) = self.forecast.intervals.get_mut(self.open) {
+                    interval.arrivals += 1;
                 }
                 self.ready.push_back(arrived as u32);
                 arrived += 1;
@@ -354,12 +354,12 @@ impl<'a> Run<'a> {
 
     /// Records the state at the end of each moment that is over.
     fn close_moments(&mut self, now: u64) {
-        while let Some(moment) = self.forecast.moments.get_mut(self.open) {
+        while let Some(interval) = self.forecast.intervals.get_mut(self.open) {
             if now < self.width.saturating_mul(self.open as u64 + 1) {
                 return;
             }
-            moment.waiting = self.waiting;
-            moment.ready = self.ready.len() as u64;
+            interval.waiting = self.waiting;
+            interval.ready = self.ready.len() as u64;
             self.open += 1;
         }
     }
@@ -381,14 +381,14 @@ impl<'a> Run<'a> {
                     ),
                 ));
             }
-            if let Some(moment) = self.forecast.moments.get_mut(self.open) {
-                moment.attempts += 1;
+            if let Some(interval) = self.forecast.intervals.get_mut(self.open) {
+                interval.attempts += 1;
             }
             let took = u64::try_from(self.load.handler_time.as_micros()).unwrap_or(u64::MAX);
             self.schedule(now.saturating_add(took), Event::Ended { began: now }, id);
         }
         let ready = self.ready.len() as u64;
-        self.forecast.deepest = self.forecast.deepest.max(ready);
+        self.forecast.most_ready = self.forecast.most_ready.max(ready);
         Ok(())
     }
 
@@ -439,7 +439,7 @@ impl<'a> Run<'a> {
         );
         match action {
             Action::Retry { retry, delay, .. } => {
-                self.known[id as usize] = Known {
+                self.known[id as usize] = MessageState {
                     retries: retry,
                     first_failed_at: known.first_failed_at.or(Some(unix)),
                 };
@@ -469,7 +469,9 @@ impl<'a> Run<'a> {
     fn note(&mut self, attempt: u32, failed: bool, after: Duration) {
         let index = attempt as usize - 1;
         if self.forecast.rounds.len() <= index {
-            self.forecast.rounds.resize(index + 1, Round::default());
+            self.forecast
+                .rounds
+                .resize(index + 1, AttemptRound::default());
             self.totals.resize(index + 1, Duration::ZERO);
             self.forecast.rounds[index].earliest = after;
         }
@@ -502,12 +504,12 @@ mod tests {
             (600, 600, 600)
         );
         assert!(forecast.queues.is_empty() && forecast.parked.is_empty());
-        assert_eq!((forecast.rounds.len(), forecast.deepest), (1, 0));
+        assert_eq!((forecast.rounds.len(), forecast.most_ready), (1, 0));
         assert!(
             forecast
-                .moments
+                .intervals
                 .iter()
-                .all(|moment| moment.arrivals == moment.attempts)
+                .all(|interval| interval.arrivals == interval.attempts)
         );
     }
 
@@ -556,7 +558,7 @@ mod tests {
     fn handlers_that_do_not_keep_up_let_the_queue_grow() {
         let load = Load::new(100.0, MINUTE).handlers(1);
         let forecast = load.forecast(&policy("fixed(1s)")).unwrap();
-        assert!(forecast.deepest > 4_000, "{}", forecast.deepest);
+        assert!(forecast.most_ready > 4_000, "{}", forecast.most_ready);
         assert_eq!(forecast.handled, 6_000);
         assert!(forecast.ends > 4 * MINUTE);
     }
@@ -567,9 +569,9 @@ mod tests {
             |load: Load, text: &str| load.forecast(&policy(text)).unwrap_err().to_string();
         let many = refused(Load::new(1e6, MINUTE), "fixed(1s)");
         assert!(many.starts_with("60000000 messages are too many"), "{many}");
-        let mut patient = Load::new(1e3, MINUTE).poison(1.0);
-        patient.most_attempts = 10_000;
-        let endless = refused(patient, "fixed(1ms, retries=1000000)");
+        let mut unlimited = Load::new(1e3, MINUTE).poison(1.0);
+        unlimited.most_attempts = 10_000;
+        let endless = refused(unlimited, "fixed(1ms, retries=1000000)");
         assert!(endless.contains("more than 10000 attempts"), "{endless}");
         for load in [
             Load::new(0.0, MINUTE),
@@ -603,7 +605,7 @@ mod tests {
             prop_assert!(forecast.queues.values().all(|queue| queue.now == 0));
             prop_assert_eq!(forecast.queues.values().map(|queue| queue.messages).sum::<u64>() + forecast.messages, forecast.attempts);
             prop_assert!(forecast.rounds.len() as u32 <= retries + 1);
-            prop_assert!(forecast.moments.iter().map(|moment| moment.arrivals).sum::<u64>() == forecast.messages);
+            prop_assert!(forecast.intervals.iter().map(|interval| interval.arrivals).sum::<u64>() == forecast.messages);
             prop_assert_eq!(load.forecast(&policy).unwrap(), forecast);
         }
     }

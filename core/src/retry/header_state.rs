@@ -22,7 +22,7 @@ pub(crate) enum Counting {
 
 /// Whether a message was delivered before, and what would have counted that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Past {
+pub(crate) enum DeliveryPast {
     /// It was not. Counts in its headers came with it.
     None,
     /// It was. The type of its queue is unknown, or one that counts requeues.
@@ -31,7 +31,7 @@ pub(crate) enum Past {
     Uncounted,
 }
 
-impl Past {
+impl DeliveryPast {
     pub(crate) fn of(redelivered: bool, is_classic: bool) -> Self {
         match (redelivered, is_classic) {
             (false, _) => Self::None,
@@ -79,7 +79,7 @@ impl RetryState {
     pub(crate) fn read(
         queue: &str,
         counting: Counting,
-        past: Past,
+        past: DeliveryPast,
         properties: &BasicProperties,
     ) -> Self {
         let mut state = Self {
@@ -89,7 +89,7 @@ impl RetryState {
         let empty = FieldTable::default();
         let table = properties.headers().as_ref().unwrap_or(&empty);
         if table.inner().is_empty() {
-            state.uncounted_crash = past != Past::None;
+            state.uncounted_crash = past != DeliveryPast::None;
             return state;
         }
         let own = state.believe(headers::COUNT, headers::count(table, headers::COUNT));
@@ -97,7 +97,7 @@ impl RetryState {
             headers::DEATH,
             headers::death_count(table, queue, "rejected"),
         );
-        let returns = if past == Past::Returned {
+        let returns = if past == DeliveryPast::Returned {
             state.believe(
                 headers::DELIVERY_COUNT,
                 headers::count(table, headers::DELIVERY_COUNT),
@@ -138,17 +138,17 @@ impl RetryState {
         let foreign = !table.contains_key(headers::PROTOCOL)
             && (returns.is_some_and(|returns| returns > 1)
                 || (table.contains_key(headers::DEATH) && deaths.is_none()));
-        state.uncounted_crash = past != Past::None
+        state.uncounted_crash = past != DeliveryPast::None
             && match counting {
                 Counting::Header => {
-                    past == Past::Uncounted
+                    past == DeliveryPast::Uncounted
                         || foreign
                         || (returns.is_none() && !table.contains_key(headers::ACQUIRED_COUNT))
                 }
                 Counting::Deaths {
                     looks_redelivered, ..
                 } => {
-                    let is_told = past == Past::Uncounted && !looks_redelivered;
+                    let is_told = past == DeliveryPast::Uncounted && !looks_redelivered;
                     returns.is_none() && (is_told || deaths.is_none())
                 }
                 Counting::Deliveries => false,

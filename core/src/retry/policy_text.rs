@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_takes_three_rungs() {
+    fn jitter_takes_three_delay_steps() {
         let policy: Policy = "fixed(1s, jitter=0.2)".parse().unwrap();
         let delays: Vec<_> = policy
             .delays()

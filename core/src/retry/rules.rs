@@ -190,7 +190,7 @@ impl Rules {
 
     /// The fewest retries after which one of the policies may park a message; 0 if one of them has a `max_age`.
     #[must_use]
-    pub fn patience(&self) -> u32 {
+    pub fn fewest_retries(&self) -> u32 {
         self.policies()
             .map(|policy| policy.max_age.map_or(policy.retries, |_| 0))
             .min()
@@ -227,7 +227,7 @@ fn topic_matches(pattern: &str, key: &str) -> bool {
         }
         text.split('.').collect()
     }
-    wild(
+    wildcard_match(
         &words(pattern),
         &words(key),
         |word| *word == "#",
@@ -239,7 +239,7 @@ fn topic_matches(pattern: &str, key: &str) -> bool {
 fn glob_matches(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), text.chars().collect());
-    wild(
+    wildcard_match(
         &pattern,
         &text,
         |sign| *sign == '*',
@@ -248,7 +248,7 @@ fn glob_matches(pattern: &str, text: &str) -> bool {
 }
 
 /// Matches with one kind of "any number" wildcard, in at most `pattern × text` steps and without recursion.
-fn wild<T>(
+fn wildcard_match<T>(
     pattern: &[T],
     text: &[T],
     any: impl Fn(&T) -> bool,

@@ -12,7 +12,7 @@ use super::headers;
 /// header itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Death {
+pub struct XDeath {
     /// The queue the message left.
     pub queue: String,
     /// The reason, in RabbitMQ's words: `rejected`, `expired`, `maxlen` or `delivery_limit`.
@@ -29,7 +29,7 @@ pub struct Death {
     pub expiration: Option<String>,
 }
 
-impl Death {
+impl XDeath {
     /// All deaths in the headers, newest first. A value that is not a list of tables counts as empty. A field that is missing or has the
     /// wrong type is left empty.
     #[must_use]
@@ -91,8 +91,8 @@ mod tests {
         ] {
             death.insert(name.into(), value);
         }
-        let read = Death::all(&headers_with(vec![AMQPValue::FieldTable(death)]));
-        let expected = Death {
+        let read = XDeath::all(&headers_with(vec![AMQPValue::FieldTable(death)]));
+        let expected = XDeath {
             queue: "orders".to_owned(),
             reason: "rejected".to_owned(),
             count: 3,
@@ -110,14 +110,14 @@ mod tests {
         odd.insert("queue".into(), AMQPValue::LongLongInt(7));
         odd.insert("count".into(), AMQPValue::LongLongInt(-1));
         odd.insert("time".into(), long("noon"));
-        let read = Death::all(&headers_with(vec![
+        let read = XDeath::all(&headers_with(vec![
             long("no table"),
             AMQPValue::FieldTable(odd),
         ]));
-        assert_eq!(read, [Death::default()]);
+        assert_eq!(read, [XDeath::default()]);
         let mut table = FieldTable::default();
         table.insert("x-death".into(), long("none"));
-        assert_eq!(Death::all(&table), []);
-        assert_eq!(Death::all(&FieldTable::default()), []);
+        assert_eq!(XDeath::all(&table), []);
+        assert_eq!(XDeath::all(&FieldTable::default()), []);
     }
 }

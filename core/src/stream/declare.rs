@@ -9,9 +9,9 @@ use lapin::{
 
 use crate::{
     Error, ErrorKind, Result,
-    connection::{Connection, Operation, ask, look},
+    connection::{Connection, Operation, ask, passive_declare},
     terminal_escape,
-    topology::{lacked, name},
+    topology::{missing_argument, name},
 };
 
 /// How many arguments of an existing stream are taken over before giving up.
@@ -26,7 +26,7 @@ pub(crate) async fn make(
 ) -> Result<()> {
     let wire = name(queue)?;
     let channel = connection.channel().await?;
-    let found = look(channel.lapin(), wire.clone()).await;
+    let found = passive_declare(channel.lapin(), wire.clone()).await;
     let mut arguments = FieldTable::default();
     arguments.insert(
         "x-queue-type".into(),
@@ -61,7 +61,7 @@ pub(crate) async fn make(
             Err(error) => return Err(error),
         };
         // AMQP does not tell a queue's arguments, but a refusal names the first one that differs.
-        match lacked(&error.to_string()) {
+        match missing_argument(&error.to_string()) {
             Some((name, value)) if !arguments.contains_key(name.as_str()) => {
                 arguments.insert(name.into(), value);
             }
@@ -115,7 +115,7 @@ mod tests {
             ("durable", "'true' but current is 'false'", None),
         ] {
             let read = read.map(|value| (name.to_owned(), value));
-            assert_eq!(lacked(&said(name, had)), read, "{name}");
+            assert_eq!(missing_argument(&said(name, had)), read, "{name}");
         }
     }
 }

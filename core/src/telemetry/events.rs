@@ -290,7 +290,7 @@ impl Event {
 
     /// All that it says, in one shape for every event: for logs, tables and other languages.
     #[must_use]
-    pub fn facts(&self) -> Facts<'_> {
+    pub fn fields(&self) -> EventFields<'_> {
         match self {
             Self::Retried {
                 queue,
@@ -298,23 +298,23 @@ impl Event {
                 attempt,
                 delay,
                 error,
-            } => Facts {
+            } => EventFields {
                 queue,
                 message_id: message_id.as_deref(),
                 attempt: Some(*attempt),
                 delay: Some(*delay),
                 error: Some(error),
-                ..Facts::default()
+                ..EventFields::default()
             },
             Self::Deferred {
                 queue,
                 message_id,
                 delay,
-            } => Facts {
+            } => EventFields {
                 queue,
                 message_id: message_id.as_deref(),
                 delay: Some(*delay),
-                ..Facts::default()
+                ..EventFields::default()
             },
             Self::Parked {
                 queue,
@@ -322,25 +322,25 @@ impl Event {
                 attempt,
                 reason,
                 error,
-            } => Facts {
+            } => EventFields {
                 queue,
                 message_id: message_id.as_deref(),
                 attempt: Some(*attempt),
                 reason: Some(*reason),
                 error: Some(error),
-                ..Facts::default()
+                ..EventFields::default()
             },
             Self::HandedOver {
                 queue,
                 message_id,
                 attempt,
                 error,
-            } => Facts {
+            } => EventFields {
                 queue,
                 message_id: message_id.as_deref(),
                 attempt: Some(*attempt),
                 error: Some(error),
-                ..Facts::default()
+                ..EventFields::default()
             },
             Self::Rejected {
                 queue,
@@ -351,39 +351,39 @@ impl Event {
                 queue,
                 message_id,
                 error,
-            } => Facts {
+            } => EventFields {
                 queue,
                 message_id: message_id.as_deref(),
                 error: Some(error),
-                ..Facts::default()
+                ..EventFields::default()
             },
             Self::Detoured {
                 queue,
                 message_id,
                 crashes,
-            } => Facts {
+            } => EventFields {
                 queue,
                 message_id: message_id.as_deref(),
                 crashes: Some(*crashes),
-                ..Facts::default()
+                ..EventFields::default()
             },
             Self::AlreadyHandled { queue, message_id }
             | Self::Replayed { queue, message_id }
-            | Self::Requeued { queue, message_id } => Facts {
+            | Self::Requeued { queue, message_id } => EventFields {
                 queue,
                 message_id: message_id.as_deref(),
-                ..Facts::default()
+                ..EventFields::default()
             },
-            Self::Paused { queue, delay } => Facts {
+            Self::Paused { queue, delay } => EventFields {
                 queue,
                 delay: Some(*delay),
-                ..Facts::default()
+                ..EventFields::default()
             },
             Self::LoginRefused { queue, error } | Self::ConsumingStopped { queue, error } => {
-                Facts {
+                EventFields {
                     queue,
                     error: Some(error),
-                    ..Facts::default()
+                    ..EventFields::default()
                 }
             }
             Self::UnreadableMoved {
@@ -391,18 +391,18 @@ impl Event {
                 to,
                 count,
                 cause,
-            } => Facts {
+            } => EventFields {
                 queue,
                 to: Some(to),
                 count: Some(*count),
                 cause: Some(cause),
-                ..Facts::default()
+                ..EventFields::default()
             },
             Self::Disconnected { queue }
             | Self::Reconnected { queue }
-            | Self::Resumed { queue } => Facts {
+            | Self::Resumed { queue } => EventFields {
                 queue,
-                ..Facts::default()
+                ..EventFields::default()
             },
         }
     }
@@ -411,7 +411,7 @@ impl Event {
 /// All that an [`Event`] says, in one shape for every event. A field is `None` if the event does not have it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Facts<'a> {
+pub struct EventFields<'a> {
     /// The work queue.
     pub queue: &'a str,
     /// The message's id, if the event is about a message and its publisher gave it one.
@@ -434,11 +434,11 @@ pub struct Facts<'a> {
     pub cause: Option<&'a str>,
 }
 
-type Told = dyn Fn(&Event) + Send + Sync;
+type EventFn = dyn Fn(&Event) + Send + Sync;
 
 /// The function that gets the events.
 #[derive(Clone, Default)]
-pub(crate) struct Listener(Option<Arc<Told>>);
+pub(crate) struct Listener(Option<Arc<EventFn>>);
 
 impl Listener {
     pub(crate) fn new(listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {

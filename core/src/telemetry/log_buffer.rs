@@ -37,7 +37,7 @@ const TRIES: usize = 1_000;
 /// A line of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Line {
+pub struct LogLine {
     /// The module of this crate: `consumer`, `client`, …; empty at the root.
     pub module: &'static str,
     /// Its level.
@@ -49,7 +49,7 @@ pub struct Line {
 }
 
 /// The message, then the fields: `pausing (queue=orders pause=30s)`. The sentence about an attempt says what its fields say.
-impl fmt::Display for Line {
+impl fmt::Display for LogLine {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.message)?;
         if self.message.starts_with("attempt ") {
@@ -64,7 +64,7 @@ impl fmt::Display for Line {
 
 const LEVELS: [Level; 3] = [Level::WARN, Level::INFO, Level::DEBUG];
 
-static WAITING: Mutex<VecDeque<Line>> = Mutex::new(VecDeque::new());
+static WAITING: Mutex<VecDeque<LogLine>> = Mutex::new(VecDeque::new());
 /// Of the lines about attempts that nobody wants, one in this time is kept all the same.
 const SAMPLE: Duration = Duration::from_millis(100);
 
@@ -79,11 +79,11 @@ static NUDGE: OnceLock<fn()> = OnceLock::new();
 
 /// Keeps the log lines of this process from now on. `nudge` is called after each line, on the thread that logged it, and must be quick.
 /// Does nothing if lines are kept already, or if a `tracing` subscriber is installed.
-pub fn catch(nudge: fn()) {
+pub fn capture(nudge: fn()) {
     LazyLock::force(&BEGAN); // not in the middle of a fork
     if NUDGE.set(nudge).is_ok() {
         // Fails only if this process already has a subscriber.
-        let _ = tracing::subscriber::set_global_default(Registry::default().with(Catcher));
+        let _ = tracing::subscriber::set_global_default(Registry::default().with(CapturingLayer));
     }
 }
 
@@ -92,7 +92,7 @@ pub fn catch(nudge: fn()) {
 ///
 /// Other lines of level INFO are kept all the same, they are few; and ten lines about attempts a second. So a binding that looks at its
 /// logger's level when it gets a line soon notices that it has changed.
-pub fn want(least: Level) {
+pub fn set_level(least: Level) {
     let wanted = LEVELS.iter().rposition(|level| *level <= least);
     let wanted = wanted.unwrap_or(0);
     if WANTED.swap(wanted, Ordering::Relaxed) != wanted {
@@ -112,13 +112,13 @@ fn is_sample() -> bool {
 }
 
 /// The lines since the last call, oldest first. If lines were dropped, the first one is a WARN with their number.
-pub fn take() -> Vec<Line> {
+pub fn take() -> Vec<LogLine> {
     let Some(mut lines) = waiting() else {
         return Vec::new();
     };
     let dropped = match DROPPED.swap(0, Ordering::Relaxed) {
         0 => None,
-        dropped => Some(Line {
+        dropped => Some(LogLine {
             module: "",
             level: Level::WARN,
             message: "log lines came faster than they were fetched: the oldest were dropped".into(),
@@ -129,7 +129,7 @@ pub fn take() -> Vec<Line> {
 }
 
 /// Tries the lock and never waits: a fork may have copied it locked. A lost line is better than a child process that hangs.
-fn waiting() -> Option<MutexGuard<'static, VecDeque<Line>>> {
+fn waiting() -> Option<MutexGuard<'static, VecDeque<LogLine>>> {
     for _ in 0..TRIES {
         match WAITING.try_lock() {
             Ok(lines) => return Some(lines),
@@ -140,7 +140,7 @@ fn waiting() -> Option<MutexGuard<'static, VecDeque<Line>>> {
     None
 }
 
-struct Catcher;
+struct CapturingLayer;
 
 /// Whether a line is kept; `None` if that is to be asked for each.
 fn is_kept(metadata: &Metadata<'_>) -> Option<bool> {
@@ -154,7 +154,7 @@ fn is_kept(metadata: &Metadata<'_>) -> Option<bool> {
     Some(level <= wanted.max(Level::INFO))
 }
 
-impl<S: Subscriber> Layer<S> for Catcher {
+impl<S: Subscriber> Layer<S> for CapturingLayer {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         match is_kept(metadata) {
             Some(true) => Interest::always(),
@@ -169,7 +169,7 @@ impl<S: Subscriber> Layer<S> for Catcher {
 
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let metadata = event.metadata();
-        let mut line = Line {
+        let mut line = LogLine {
             module: metadata.target().split("::").nth(1).unwrap_or(""),
             level: *metadata.level(),
             message: String::new(),
@@ -189,7 +189,7 @@ impl<S: Subscriber> Layer<S> for Catcher {
     }
 }
 
-impl Line {
+impl LogLine {
     fn record(&mut self, field: &Field, value: String) {
         if field.name() == "message" {
             self.message = value;
@@ -199,7 +199,7 @@ impl Line {
     }
 }
 
-impl Visit for Line {
+impl Visit for LogLine {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.record(field, value.to_owned());
     }
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_line_is_its_message_and_then_its_fields() {
-        let mut line = Line {
+        let mut line = LogLine {
             module: "consumer",
             level: Level::WARN,
             message: "pausing".into(),
@@ -233,12 +233,12 @@ mod tests {
     /// One test, because a process has only one log.
     #[test]
     fn what_is_wanted_is_kept_up_to_a_bound() {
-        let catching = Registry::default().with(Catcher);
+        let catching = Registry::default().with(CapturingLayer);
         tracing::subscriber::with_default(catching, || {
             tracing::info!(target: "lapin::channel", "not ours");
             tracing::debug!(target: "retryrmq::client", "too small");
             tracing::warn!(target: "retryrmq::consumer::engine", queue = "orders", attempt = 3, "failed");
-            let line = Line {
+            let line = LogLine {
                 module: "consumer",
                 level: Level::WARN,
                 message: "failed".into(),
@@ -247,11 +247,11 @@ mod tests {
             assert_eq!(take(), [line]);
             assert_eq!(take(), []);
 
-            want(Level::DEBUG);
+            set_level(Level::DEBUG);
             tracing::debug!(target: "retryrmq", "at the root");
             assert_eq!(take()[0].module, "");
 
-            want(Level::ERROR);
+            set_level(Level::ERROR);
             for number in 0..1000 {
                 tracing::info!(target: "retryrmq::attempt", "{number}");
                 tracing::debug!(target: "retryrmq::attempt", "{number}");
@@ -263,7 +263,7 @@ mod tests {
             assert_eq!(said[said.len() - 2..], ["parked", "connected"]);
             assert!(said.len() < 500, "{said:?}");
 
-            want(Level::INFO);
+            set_level(Level::INFO);
             for number in 0..ROOM + 7 {
                 tracing::info!(target: "retryrmq::client", "{number}");
             }
@@ -273,9 +273,9 @@ mod tests {
             assert_eq!(lines[1].message, "7", "the oldest go first");
             assert_eq!(take(), []);
 
-            want(Level::DEBUG);
+            set_level(Level::DEBUG);
             assert_eq!(of_attempts(), ATTEMPTS);
-            want(Level::INFO);
+            set_level(Level::INFO);
         });
     }
 
@@ -329,7 +329,7 @@ mod tests {
     }
 
     /// Whoever searches by field finds what the sentence says.
-    fn assert_fields(line: &Line) {
+    fn assert_fields(line: &LogLine) {
         let field = |wanted| {
             let mut fields = line.fields.iter();
             let found = fields.find(|(name, _)| *name == wanted);

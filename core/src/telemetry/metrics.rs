@@ -139,7 +139,7 @@ pub(crate) struct Metrics {
     registry: Registry,
     families: Families,
     handling: Family<Labels, Histogram, fn() -> Histogram>,
-    depth: Depth,
+    depth: ParkedDepth,
     connections: Family<Purpose, Gauge>,
 }
 
@@ -150,9 +150,9 @@ const SECONDS: [f64; 12] = [
 
 /// How many messages are parked, per work queue.
 #[derive(Clone, Default)]
-pub(crate) struct Depth(Family<Labels, Gauge>);
+pub(crate) struct ParkedDepth(Family<Labels, Gauge>);
 
-impl Depth {
+impl ParkedDepth {
     pub(crate) fn is(&self, queue: &str, parked: u32) {
         self.0.get_or_create(&Labels::of(queue)).set(parked.into());
     }
@@ -179,7 +179,7 @@ impl Default for Metrics {
             "Seconds from taking a message for a handler to its outcome",
             handling.clone(),
         );
-        let depth = Depth::default();
+        let depth = ParkedDepth::default();
         registry.register(
             "retryrmq_parked_depth",
             "Ready messages in the parking queue, as of the previous scrape",
@@ -212,7 +212,7 @@ impl Metrics {
         self.handling.get_or_create(&Labels::of(queue)).clone()
     }
 
-    pub(crate) fn depth(&self) -> Depth {
+    pub(crate) fn depth(&self) -> ParkedDepth {
         self.depth.clone()
     }
 

@@ -10,10 +10,10 @@ mod warn_limiter;
 pub(crate) const ATTEMPT: &str = "retryrmq::attempt";
 
 pub(crate) use events::Listener;
-pub use events::{Event, Facts};
+pub use events::{Event, EventFields};
 pub use metrics::Stats;
-pub(crate) use metrics::{Counters, Depth, Metrics};
-pub(crate) use warn_limiter::Complaints;
+pub(crate) use metrics::{Counters, Metrics, ParkedDepth};
+pub(crate) use warn_limiter::WarnLimiter;
 
 use once_cell::sync::Lazy;
 

@@ -9,9 +9,9 @@ const TOLD_AGAIN: Duration = Duration::from_secs(60);
 
 /// What somebody who tries again and again has complained about. Of several hosts each may have a reason of its own.
 #[derive(Debug, Default)]
-pub(crate) struct Complaints(Vec<(String, Instant)>);
+pub(crate) struct WarnLimiter(Vec<(String, Instant)>);
 
-impl Complaints {
+impl WarnLimiter {
     /// Whether this reason is worth a warning: it was not told yet, or long ago.
     pub(crate) fn is_news(&mut self, reason: String) -> bool {
         self.0.retain(|(_, when)| when.elapsed() < TOLD_AGAIN);
@@ -29,8 +29,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn each_reason_is_told_once_and_again_after_a_while() {
-        let mut complaints = Complaints::default();
-        let mut told = |reason: &str| complaints.is_news(reason.to_owned());
+        let mut warn_limiter = WarnLimiter::default();
+        let mut told = |reason: &str| warn_limiter.is_news(reason.to_owned());
         assert!(told("nobody listens"));
         for _ in 0..5 {
             tokio::time::advance(TOLD_AGAIN / 8).await;

@@ -55,7 +55,7 @@ pub(crate) async fn is_marked(connection: &Connection, queue: &str) -> Result<bo
 
 /// What the marker of a queue tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Age {
+pub(crate) enum MarkerAge {
     /// Nothing: it has none.
     Unknown,
     /// Its clock runs.
@@ -67,13 +67,17 @@ pub(crate) enum Age {
 ///
 /// # Errors
 /// As of [`is_marked`].
-pub(crate) async fn age(connection: &Connection, work: &str, queue: &str) -> Result<Age> {
+pub(crate) async fn age(connection: &Connection, work: &str, queue: &str) -> Result<MarkerAge> {
     if !is_marked(connection, queue).await? {
-        return Ok(Age::Unknown);
+        return Ok(MarkerAge::Unknown);
     }
     // A clock has a marker as well. Whatever else has its name is not asked.
     let runs = is_marked(connection, &clock_queue(work)).await?;
-    Ok(if runs { Age::Young } else { Age::Old })
+    Ok(if runs {
+        MarkerAge::Young
+    } else {
+        MarkerAge::Old
+    })
 }
 
 /// Starts the clock, or starts it again.
@@ -212,14 +216,14 @@ fn is_in_use(error: &Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{MAX_DELAY, rung, topology::waiting_queue};
+    use crate::{MAX_DELAY, delay_step, topology::waiting_queue};
 
     #[test]
     fn every_queue_that_a_message_can_wait_in_has_a_marker() {
         for delay in [1, 1_000, 31_536_000_000].map(std::time::Duration::from_millis) {
             assert!(is_markable("orders", &waiting_queue("orders", delay)));
         }
-        let longest = rung(MAX_DELAY);
+        let longest = delay_step(MAX_DELAY);
         assert!(longest >= MAX_DELAY);
         assert!(is_markable("orders", &waiting_queue("orders", longest)));
         assert!(is_markable("orders", "orders.parked"));

@@ -7,13 +7,14 @@ use lapin::{
 };
 
 use super::{
-    Item, Lacking, Missing, Plan, QueueType, conflicting_arguments,
+    Item, Missing, MissingItems, Plan, QueueType, conflicting_arguments,
     plan::{field_table, name},
 };
 use crate::{
     Error, ErrorKind, Result,
     connection::{
-        Connection, Kind, OpenChannel, Operation, ask, broker_says, is_locked, kind_of, look,
+        Connection, OpenChannel, Operation, ProbedQueueType, ask, broker_says, is_locked, kind_of,
+        passive_declare,
     },
 };
 
@@ -70,17 +71,17 @@ pub(crate) async fn apply(
     plan: &Plan,
     mode: Mode,
 ) -> Result<Vec<Finding>> {
-    let mut lacking = Lacking::default();
-    let found = apply_some(connection, &plan.items, mode, &mut lacking).await;
-    lacking.or(found)
+    let mut missing_items = MissingItems::default();
+    let found = apply_some(connection, &plan.items, mode, &mut missing_items).await;
+    missing_items.or(found)
 }
 
-/// Like [`apply`], for some items of a plan. What `Require` lacks is added to `lacking`, and is no finding.
+/// Like [`apply`], for some items of a plan. What `Require` lacks is added to `missing_items`, and is no finding.
 pub(crate) async fn apply_some(
     connection: &Connection,
     items: &[Item],
     mode: Mode,
-    lacking: &mut Lacking,
+    missing_items: &mut MissingItems,
 ) -> Result<Vec<Finding>> {
     let mut broker = Broker {
         connection,
@@ -104,7 +105,7 @@ pub(crate) async fn apply_some(
                 missing,
                 ..
             } => {
-                let sought = Sought {
+                let lookup = QueueLookup {
                     queue: name,
                     arguments: field_table(arguments),
                     any: *any_arguments,
@@ -113,7 +114,7 @@ pub(crate) async fn apply_some(
                     is_parking_queue: item.is_parking_queue(),
                     is_handover_queue: item.is_handover_queue(),
                 };
-                broker.queue(sought, mode).await
+                broker.queue(lookup, mode).await
             }
             Item::Exchange {
                 name,
@@ -127,7 +128,7 @@ pub(crate) async fn apply_some(
                     .await
             }
             // One of them may be missing.
-            Item::Binding { .. } if !lacking.is_empty() => continue,
+            Item::Binding { .. } if !missing_items.is_empty() => continue,
             Item::Binding {
                 queue,
                 exchange,
@@ -136,7 +137,7 @@ pub(crate) async fn apply_some(
         };
         let status = match found {
             Err(error) if mode == Mode::Require && error.kind() == ErrorKind::QueueNotFound => {
-                lacking.add(item, error);
+                missing_items.add(item, error);
                 continue;
             }
             found => found?,
@@ -155,7 +156,7 @@ pub(crate) async fn apply_some(
 }
 
 /// A queue that is looked for.
-struct Sought<'a> {
+struct QueueLookup<'a> {
     queue: &'a str,
     arguments: FieldTable,
     any: bool,
@@ -165,7 +166,7 @@ struct Sought<'a> {
     is_handover_queue: bool,
 }
 
-impl Sought<'_> {
+impl QueueLookup<'_> {
     fn is_missing(&self) -> Error {
         let queue = self.queue;
         let message = if self.is_handover_queue {
@@ -248,15 +249,15 @@ fn is_a_stream(queue: &str) -> String {
 
 /// The queue type that a refused argument names: `invalid arg 'x-max-age' for queue 'q' in vhost '/' of queue type rabbit_classic_queue`. The
 /// names of the queue and the virtual host, which may contain anything, come before it.
-fn type_in(refusal: &str) -> Option<Kind> {
+fn type_in(refusal: &str) -> Option<ProbedQueueType> {
     let (_, named) = refusal.rsplit_once("of queue type ")?;
     let is = |kind: &str| named.starts_with(kind);
     if is("rabbit_classic_queue") {
-        Some(Kind::Classic)
+        Some(ProbedQueueType::Classic)
     } else if is("rabbit_quorum_queue") {
-        Some(Kind::Quorum)
+        Some(ProbedQueueType::Quorum)
     } else if is("rabbit_stream_queue") {
-        Some(Kind::Stream)
+        Some(ProbedQueueType::Stream)
     } else {
         None
     }
@@ -278,7 +279,7 @@ struct Broker<'a> {
     /// The type of the queue, if the broker told it.
     told: Option<QueueType>,
     /// The queue whose type was asked last, and the answer.
-    asked: Option<(String, Option<Kind>)>,
+    asked: Option<(String, Option<ProbedQueueType>)>,
     /// How many services consume the queue.
     services: Option<u32>,
 }
@@ -299,9 +300,9 @@ impl Broker<'_> {
     async fn refuse_early(&mut self, work: &Item) -> Result<()> {
         let queue = work.name();
         let wire = name(queue)?;
-        match look(self.channel().await?.lapin(), wire).await {
+        match passive_declare(self.channel().await?.lapin(), wire).await {
             Ok(_) => {
-                if self.type_of(queue).await? == Some(Kind::Stream) {
+                if self.type_of(queue).await? == Some(ProbedQueueType::Stream) {
                     return Err(Error::new(ErrorKind::Mismatch, is_a_stream(queue)));
                 }
                 Ok(())
@@ -313,20 +314,20 @@ impl Broker<'_> {
         }
     }
 
-    async fn queue(&mut self, sought: Sought<'_>, mode: Mode) -> Result<Status> {
-        let queue = sought.queue;
+    async fn queue(&mut self, lookup: QueueLookup<'_>, mode: Mode) -> Result<Status> {
+        let queue = lookup.queue;
         let wire = name(queue)?;
-        let looked = look(self.channel().await?.lapin(), wire.clone()).await;
-        let is_ours_to_make = !matches!(sought.missing, Missing::Refused | Missing::Gone);
+        let looked = passive_declare(self.channel().await?.lapin(), wire.clone()).await;
+        let is_ours_to_make = !matches!(lookup.missing, Missing::Refused | Missing::Gone);
         let makes = mode == Mode::Apply && is_ours_to_make;
         let present = match looked {
             Ok(found) => {
-                self.services = sought.is_handover_queue.then(|| found.consumer_count());
+                self.services = lookup.is_handover_queue.then(|| found.consumer_count());
                 true
             }
             Err(error) if error.kind() == ErrorKind::QueueNotFound => false,
             // A user who may publish to it need not have any permission on it. If it is missing, a returned copy will tell.
-            Err(error) if error.kind() == ErrorKind::AccessRefused && sought.is_handover_queue => {
+            Err(error) if error.kind() == ErrorKind::AccessRefused && lookup.is_handover_queue => {
                 return Ok(Status::Unknown);
             }
             // RabbitMQ 4.3 requires a permission to look. If a declaration follows, its error names that permission.
@@ -334,83 +335,85 @@ impl Broker<'_> {
             Err(error) => return Err(error),
         };
         if present {
-            if sought.is_parking_queue
+            if lookup.is_parking_queue
                 && mode != Mode::Exist
-                && self.is_auto_delete(&sought).await?
+                && self.is_auto_delete(&lookup).await?
             {
                 return match mode {
-                    Mode::Compare => Ok(Status::Differs(sought.is_auto_delete())),
-                    _ => Err(Error::new(ErrorKind::Mismatch, sought.is_auto_delete())),
+                    Mode::Compare => Ok(Status::Differs(lookup.is_auto_delete())),
+                    _ => Err(Error::new(ErrorKind::Mismatch, lookup.is_auto_delete())),
                 };
             }
-            if (sought.any || sought.is_work_queue)
-                && !sought.is_handover_queue
+            if (lookup.any || lookup.is_work_queue)
+                && !lookup.is_handover_queue
                 && mode != Mode::Exist
-                && self.asked_for_its_type(queue).await? == Some(Kind::Stream)
+                && self.asked_for_its_type(queue).await? == Some(ProbedQueueType::Stream)
             {
                 return match mode {
-                    Mode::Compare => Ok(Status::Differs(sought.is_a_stream())),
-                    _ => Err(Error::new(ErrorKind::Mismatch, sought.is_a_stream())),
+                    Mode::Compare => Ok(Status::Differs(lookup.is_a_stream())),
+                    _ => Err(Error::new(ErrorKind::Mismatch, lookup.is_a_stream())),
                 };
             }
-            if sought.any || matches!(mode, Mode::Require | Mode::Exist) {
+            if lookup.any || matches!(mode, Mode::Require | Mode::Exist) {
                 return Ok(Status::Present);
             }
         } else if !makes {
             return match mode {
                 Mode::Compare => Ok(Status::Missing),
-                Mode::Require if sought.missing == Missing::DoneWithout => Ok(Status::Missing),
-                _ => Err(sought.is_missing()),
+                Mode::Require if lookup.missing == Missing::DoneWithout => Ok(Status::Missing),
+                _ => Err(lookup.is_missing()),
             };
         }
-        let mut sought = sought;
+        let mut lookup = lookup;
         if !present {
-            self.name_the_type(&mut sought).await?;
+            self.name_the_type(&mut lookup).await?;
         }
-        match self.declare(&sought, present).await {
+        match self.declare(&lookup, present).await {
             Ok(()) if present => Ok(Status::Present),
             Ok(()) => {
                 // What was created may be another's, of another type.
-                if sought.is_work_queue
-                    && self.asked_for_its_type(queue).await? == Some(Kind::Stream)
+                if lookup.is_work_queue
+                    && self.asked_for_its_type(queue).await? == Some(ProbedQueueType::Stream)
                 {
-                    return Err(Error::new(ErrorKind::Mismatch, sought.is_a_stream()));
+                    return Err(Error::new(ErrorKind::Mismatch, lookup.is_a_stream()));
                 }
                 Ok(Status::Created)
             }
             Err(error) if error.kind() == ErrorKind::Mismatch && mode == Mode::Compare => {
                 Ok(Status::Differs(error.to_string()))
             }
-            Err(error) => Err(sought.with_way_out(error)),
+            Err(error) => Err(lookup.with_way_out(error)),
         }
     }
 
     /// Adds the queue type if the user's arguments do not name one, so that a virtual host whose default type is `stream` creates none.
-    async fn name_the_type(&mut self, sought: &mut Sought<'_>) -> Result<()> {
+    async fn name_the_type(&mut self, lookup: &mut QueueLookup<'_>) -> Result<()> {
         let capabilities = self.connection.server().capabilities();
-        if sought.arguments.contains_key(TYPE)
+        if lookup.arguments.contains_key(TYPE)
             || !capabilities.tells_default_type
-            || sought.queue.len() > LONGEST_WITH_TYPE
+            || lookup.queue.len() > LONGEST_WITH_TYPE
         {
             return Ok(());
         }
-        let named = match self.default_type(sought.queue).await? {
-            Some(Kind::Stream) => {
-                return Err(Error::new(ErrorKind::Mismatch, sought.would_be_a_stream()));
+        let named = match self.default_type(lookup.queue).await? {
+            Some(ProbedQueueType::Stream) => {
+                return Err(Error::new(ErrorKind::Mismatch, lookup.would_be_a_stream()));
             }
-            Some(Kind::Quorum) => QueueType::Quorum,
+            Some(ProbedQueueType::Quorum) => QueueType::Quorum,
             // Before 4.0, whoever declares the queue without a type would be refused.
-            Some(Kind::Classic) if capabilities.fills_in_default_type => QueueType::Classic,
-            Some(Kind::Classic) | None => return Ok(()),
+            Some(ProbedQueueType::Classic) if capabilities.fills_in_default_type => {
+                QueueType::Classic
+            }
+            Some(ProbedQueueType::Classic) | None => return Ok(()),
         };
         let named = AMQPValue::LongString(named.as_str().into());
-        sought.arguments.insert(TYPE.into(), named);
+        lookup.arguments.insert(TYPE.into(), named);
         Ok(())
     }
 
     /// The type of a queue that is declared without one: the virtual host's or node's default. No type takes both arguments of this
     /// declaration, so that nothing is created, and the refusal names the type. `None` if it does not.
-    async fn default_type(&mut self, queue: &str) -> Result<Option<Kind>> {
+    async fn default_type(&mut self, queue: &str) -> Result<Option<ProbedQueueType>> {
         let mut impossible = FieldTable::default();
         impossible.insert("x-max-age".into(), AMQPValue::LongString("1D".into())); // streams only
         // No streams. It is long, so that a broker that accepts both deletes no message before the queue is deleted.
@@ -444,21 +447,21 @@ impl Broker<'_> {
 
     /// Declares a queue. If the work queue exists, harmless arguments that its owner set are adopted: each refusal names the first argument
     /// that differs, and its value.
-    async fn declare(&mut self, sought: &Sought<'_>, present: bool) -> Result<()> {
+    async fn declare(&mut self, lookup: &QueueLookup<'_>, present: bool) -> Result<()> {
         let durable = QueueDeclareOptions {
             durable: true,
             ..QueueDeclareOptions::default()
         };
-        let wire = name(sought.queue)?;
-        let mut arguments = sought.arguments.clone();
+        let wire = name(lookup.queue)?;
+        let mut arguments = lookup.arguments.clone();
         loop {
             let channel = self.channel().await?.lapin();
             let declared = channel.queue_declare(wire.clone(), durable, arguments.clone());
-            let error = match ask(Operation::Declaring(sought.queue), declared).await {
+            let error = match ask(Operation::Declaring(lookup.queue), declared).await {
                 Ok(_) => return Ok(()),
                 Err(error) => error,
             };
-            let owners = (present && sought.is_work_queue && error.kind() == ErrorKind::Mismatch)
+            let owners = (present && lookup.is_work_queue && error.kind() == ErrorKind::Mismatch)
                 .then(|| conflicting_arguments::argument(&error.to_string()))
                 .flatten()
                 .filter(|(name, _)| !arguments.contains_key(name.as_str()));
@@ -473,22 +476,22 @@ impl Broker<'_> {
 
     /// Whether a queue is deleted with its last consumer. AMQP shows that only in the refusal of a declaration: first whether the queue is
     /// durable, then this, then its arguments. A user who may not declare it does not find out.
-    async fn is_auto_delete(&mut self, sought: &Sought<'_>) -> Result<bool> {
+    async fn is_auto_delete(&mut self, lookup: &QueueLookup<'_>) -> Result<bool> {
         // A quorum queue must be durable, so none of these declarations can create one that is not.
         let mut quorum = FieldTable::default();
         quorum.insert(
             ShortString::from("x-queue-type"),
             AMQPValue::LongString("quorum".into()),
         );
-        for (durable, arguments) in [(true, sought.arguments.clone()), (false, quorum)] {
+        for (durable, arguments) in [(true, lookup.arguments.clone()), (false, quorum)] {
             let options = QueueDeclareOptions {
                 durable,
                 ..QueueDeclareOptions::default()
             };
-            let wire = name(sought.queue)?;
+            let wire = name(lookup.queue)?;
             let channel = self.channel().await?.lapin();
             let declared = channel.queue_declare(wire, options, arguments);
-            match ask(Operation::Declaring(sought.queue), declared).await {
+            match ask(Operation::Declaring(lookup.queue), declared).await {
                 Err(error) if error.is_transient() => return Err(error),
                 Err(error) if broker_says(&error, "inequivalent arg 'durable'") => {}
                 answer => {
@@ -502,18 +505,18 @@ impl Broker<'_> {
     }
 
     /// The type of a queue, if it can be found out. A user who may not read it gets a refusal when consuming.
-    async fn asked_for_its_type(&mut self, queue: &str) -> Result<Option<Kind>> {
+    async fn asked_for_its_type(&mut self, queue: &str) -> Result<Option<ProbedQueueType>> {
         let kind = self.type_of(queue).await?;
         match kind {
-            Some(Kind::Classic) => self.told = Some(QueueType::Classic),
-            Some(Kind::Quorum) => self.told = Some(QueueType::Quorum),
-            Some(Kind::Stream) | None => {}
+            Some(ProbedQueueType::Classic) => self.told = Some(QueueType::Classic),
+            Some(ProbedQueueType::Quorum) => self.told = Some(QueueType::Quorum),
+            Some(ProbedQueueType::Stream) | None => {}
         }
         Ok(kind)
     }
 
     /// The same, asked once for each queue.
-    async fn type_of(&mut self, queue: &str) -> Result<Option<Kind>> {
+    async fn type_of(&mut self, queue: &str) -> Result<Option<ProbedQueueType>> {
         if let Some((asked, kind)) = &self.asked
             && asked == queue
         {

@@ -28,11 +28,11 @@ pub(super) fn is_harmless(name: &str) -> bool {
 
 /// The argument that the queue has and the declaration lacked, if it is harmless.
 pub(super) fn argument(refusal: &str) -> Option<(String, AMQPValue)> {
-    lacked(refusal).filter(|(name, _)| is_harmless(name))
+    missing_argument(refusal).filter(|(name, _)| is_harmless(name))
 }
 
 /// The argument that an existing queue has and the refused declaration lacked, with its value.
-pub(crate) fn lacked(refusal: &str) -> Option<(String, AMQPValue)> {
+pub(crate) fn missing_argument(refusal: &str) -> Option<(String, AMQPValue)> {
     let (_, rest) = refusal.split_once("inequivalent arg '")?;
     let (name, rest) = rest.split_once('\'')?;
     let (_, rest) = rest.split_once("received none but current is the value '")?;

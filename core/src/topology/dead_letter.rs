@@ -99,7 +99,7 @@ impl StrategyPlan for DeadLetter {
     fn route(&self, queue: &str, wait: Wait) -> Route {
         match wait {
             Wait::Policy(_) => Route::DeadLetter,
-            Wait::Ladder(delay) => Route::ladder(queue, delay),
+            Wait::DelayStep(delay) => Route::delay_steps(queue, delay),
         }
     }
 }

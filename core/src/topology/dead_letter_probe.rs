@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result, Server,
-    connection::{Addresses, Connection, Operation, ask, look},
+    connection::{Addresses, Connection, Operation, ask, passive_declare},
     consumer::mutants::{self, Mutant},
 };
 
@@ -46,7 +46,7 @@ const NOWHERE: &str = "retryrmq.nowhere.";
 const LEASE: i64 = 60_000;
 
 /// How long a probe may take. It must not hold up a consumer whose broker does not answer, for example during an alarm.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIME_LIMIT: Duration = Duration::from_secs(3);
 
 /// How long an answer counts. Whoever loses the connection to a broker that restarts is one of many, and should not add to its work.
 const COUNTS: Duration = Duration::from_secs(3600);
@@ -62,14 +62,14 @@ const REMEMBERED: usize = 1_000;
 pub(crate) const TRIES: usize = 2;
 
 /// Until when the last answer of a work queue counts. One at a time tries it out.
-type Last = Arc<tokio::sync::Mutex<Option<Instant>>>;
+type LastProbe = Arc<tokio::sync::Mutex<Option<Instant>>>;
 
 /// What was tried out, by work queue.
 #[derive(Debug, Default)]
-pub(crate) struct DeadLetterProbes(Mutex<HashMap<String, Last>>);
+pub(crate) struct DeadLetterProbes(Mutex<HashMap<String, LastProbe>>);
 
 impl DeadLetterProbes {
-    fn last(&self, queue: &str) -> Last {
+    fn last(&self, queue: &str) -> LastProbe {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= REMEMBERED && !all.contains_key(queue) {
             all.clear();
@@ -126,7 +126,7 @@ async fn keeps(connection: &Connection, queue: &str) -> Result<bool> {
 
 /// What a probe does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum ProbeStep {
     /// Publish to its queue, on a new channel.
     Publish,
     /// Ask how many messages are ready there.
@@ -135,7 +135,7 @@ pub(crate) enum Next {
     Done(Option<bool>),
 }
 
-/// How far a probe is. It begins with [`Next::Publish`].
+/// How far a probe is. It begins with [`ProbeStep::Publish`].
 #[derive(Debug, Default)]
 pub(crate) struct Probe {
     published: bool,
@@ -143,19 +143,19 @@ pub(crate) struct Probe {
 
 impl Probe {
     /// The broker has taken or refused a message.
-    pub(crate) fn published(&mut self, is_taken: bool) -> Next {
+    pub(crate) fn published(&mut self, is_taken: bool) -> ProbeStep {
         match std::mem::replace(&mut self.published, true) {
-            true => Next::Done(Some(!is_taken)),
-            false if is_taken => Next::Look,
-            false => Next::Done(None),
+            true => ProbeStep::Done(Some(!is_taken)),
+            false if is_taken => ProbeStep::Look,
+            false => ProbeStep::Done(None),
         }
     }
 
     /// So many messages are ready.
-    pub(crate) fn looked(&self, ready: u32) -> Next {
+    pub(crate) fn looked(&self, ready: u32) -> ProbeStep {
         match ready {
-            0 => Next::Publish,
-            _ => Next::Look,
+            0 => ProbeStep::Publish,
+            _ => ProbeStep::Look,
         }
     }
 }
@@ -213,7 +213,7 @@ async fn holds(connection: &Connection, queue: &str) -> Result<bool> {
         let why = "too many others try it out at the same time";
         Err(Error::new(ErrorKind::Mismatch, why))
     };
-    match timeout(PATIENCE, tried).await {
+    match timeout(TIME_LIMIT, tried).await {
         Ok(answer) => answer,
         Err(_) => Err(Error::new(
             ErrorKind::Timeout,
@@ -234,21 +234,21 @@ async fn tried(connection: &Connection, probe: ShortString) -> Result<bool> {
         .queue_declare(probe.clone(), durable, arguments);
     ask(Operation::Declaring(probe.as_str()), declared).await?;
     let answer = async {
-        let (mut questions, mut next) = (Probe::default(), Next::Publish);
+        let (mut questions, mut next) = (Probe::default(), ProbeStep::Publish);
         let mut pause = Duration::from_millis(2);
         loop {
             next = match next {
-                Next::Publish => questions.published(accepts(connection, &probe).await?),
-                Next::Look => {
-                    let looked = look(channel.lapin(), probe.clone()).await?;
+                ProbeStep::Publish => questions.published(accepts(connection, &probe).await?),
+                ProbeStep::Look => {
+                    let looked = passive_declare(channel.lapin(), probe.clone()).await?;
                     questions.looked(looked.message_count())
                 }
-                Next::Done(answer) => {
+                ProbeStep::Done(answer) => {
                     let why = "the broker refused a message to an empty queue";
                     return answer.ok_or_else(|| Error::new(ErrorKind::NotConfirmed, why));
                 }
             };
-            if next == Next::Look {
+            if next == ProbeStep::Look {
                 sleep(pause).await;
                 pause = (pause * 2).min(Duration::from_millis(100));
             }
@@ -350,12 +350,15 @@ mod tests {
     fn the_answer_to_the_second_message_tells_what_became_of_the_first() {
         for (second_is_taken, held) in [(true, false), (false, true)] {
             let mut probe = Probe::default();
-            assert_eq!(probe.published(true), Next::Look);
-            assert_eq!(probe.looked(1), Next::Look);
-            assert_eq!(probe.looked(0), Next::Publish);
-            assert_eq!(probe.published(second_is_taken), Next::Done(Some(held)));
+            assert_eq!(probe.published(true), ProbeStep::Look);
+            assert_eq!(probe.looked(1), ProbeStep::Look);
+            assert_eq!(probe.looked(0), ProbeStep::Publish);
+            assert_eq!(
+                probe.published(second_is_taken),
+                ProbeStep::Done(Some(held))
+            );
         }
-        assert_eq!(Probe::default().published(false), Next::Done(None));
+        assert_eq!(Probe::default().published(false), ProbeStep::Done(None));
     }
 
     #[test]

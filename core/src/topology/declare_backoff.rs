@@ -6,14 +6,14 @@ use crate::ErrorKind;
 
 /// Who asks for queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
+pub(super) enum DeclareBackoff {
     /// Asks for each copy, again and again, until the queue can be used.
     Consumer,
     /// Asks for each message published with a delay. The publisher gets the error, changes something, and publishes again.
     Publisher,
 }
 
-impl Patience {
+impl DeclareBackoff {
     /// The pause after the refusal number `times`.
     pub(super) fn pause(self, why: ErrorKind, times: u32) -> Duration {
         let (first, longest): (u64, u64) = match (self, why) {
@@ -35,10 +35,10 @@ mod tests {
 
     #[test]
     fn pauses_grow_and_are_bounded() {
-        let pauses = |patience: Patience, why| {
+        let pauses = |patience: DeclareBackoff, why| {
             [1, 2, 3, 10, u32::MAX].map(|times| patience.pause(why, times).as_millis())
         };
-        let (ours, theirs) = (Patience::Consumer, Patience::Publisher);
+        let (ours, theirs) = (DeclareBackoff::Consumer, DeclareBackoff::Publisher);
         assert_eq!(
             pauses(ours, ErrorKind::Timeout),
             [100, 200, 400, 5_000, 5_000]

@@ -12,7 +12,7 @@ use tokio::{
 
 use super::{
     DeadLetterProbes, Finding, Mode, Plan, Status,
-    age_marker::{self, Age},
+    age_marker::{self, MarkerAge},
     apply,
 };
 use crate::{
@@ -35,7 +35,7 @@ pub(crate) trait Make: Send + Sync + 'static {
         work: &str,
         queue: &str,
         longest: Duration,
-    ) -> impl Future<Output = Result<Age>> + Send;
+    ) -> impl Future<Output = Result<MarkerAge>> + Send;
 
     /// Sets the markers of these queues, which are old. Returns those that could not be set, and goes no further without the permission.
     fn mark(&self, queues: Vec<String>) -> impl Future<Output = Vec<(String, Error)>> + Send;
@@ -80,10 +80,10 @@ async fn let_go(connection: Arc<Connection>) {
 }
 
 impl Make for Declarer {
-    async fn age(&self, work: &str, queue: &str, longest: Duration) -> Result<Age> {
+    async fn age(&self, work: &str, queue: &str, longest: Duration) -> Result<MarkerAge> {
         let (began, connection) = (Instant::now(), self.connection().await?);
         let mut age = age_marker::age(&connection, work, queue).await;
-        while matches!(age, Ok(Age::Young)) && began.elapsed() < longest {
+        while matches!(age, Ok(MarkerAge::Young)) && began.elapsed() < longest {
             sleep(TICK).await;
             age = age_marker::age(&connection, work, queue).await;
         }

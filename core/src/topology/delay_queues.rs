@@ -30,11 +30,11 @@ use tracing::{debug, warn};
 
 use super::{
     DeadLetterProbes, Finding, Item, Mode, Plan, QueueType, SAFE_AGE, Status,
-    age_marker::{Age, is_markable},
-    declare_backoff::Patience,
+    age_marker::{MarkerAge, is_markable},
+    declare_backoff::DeclareBackoff,
     declarer::{Declarer, Make},
     delayed_exchange::{exchange, exchange_and_binding},
-    fallback_queue::substitute,
+    fallback_queue::fallback,
     plan::{self, HANDOVER_QUEUE, waiting_queue, waits_for},
     queue_age::QueueAge,
 };
@@ -54,11 +54,11 @@ struct Inner<M> {
     queue: String,
     queue_type: QueueType,
     declare: bool,
-    patience: Patience,
+    backoff: DeclareBackoff,
     /// Counts lost connections: after a loss, what was known about queues may no longer be true.
     losses: Arc<AtomicU64>,
-    /// Keyed by name: the policies' queues, those of the ladder, the parking queue, the work queue itself, and the plugin's exchange.
-    places: Mutex<HashMap<String, Place>>,
+    /// Keyed by name: the policies' queues, those of the delay steps, the parking queue, the work queue itself, and the plugin's exchange.
+    states: Mutex<HashMap<String, QueueState>>,
     permits: Semaphore,
     /// Queues for whose markers the broker refuses to look, and those that it refuses to mark.
     unseen: Mutex<Unmarked>,
@@ -95,39 +95,39 @@ impl Unmarked {
 const SHORT: Duration = Duration::from_millis(200);
 
 /// What is known of one queue.
-enum Place {
+enum QueueState {
     Known {
         age: QueueAge<Instant>,
         losses: u64,
-        look: Look,
+        look: MarkerLookup,
         /// Whether somebody will mark it when it is old.
         is_to_be_marked: bool,
     },
     Making {
         answer: watch::Receiver<Option<Result<Instant>>>,
-        before: Option<Refusal>,
+        before: Option<QueueError>,
     },
-    Refused(Refusal),
+    Refused(QueueError),
 }
 
 /// A look for the marker of a queue.
-enum Look {
+enum MarkerLookup {
     Open,
     Asked(watch::Receiver<bool>),
     Answered,
 }
 
 /// Why a queue cannot be used, and when to try again.
-struct Refusal {
+struct QueueError {
     error: Error,
     until: Instant,
     times: u32,
 }
 
-impl Refusal {
-    fn after(before: Option<Self>, error: Error, patience: Patience) -> Self {
+impl QueueError {
+    fn after(before: Option<Self>, error: Error, backoff: DeclareBackoff) -> Self {
         let times = before.map_or(1, |before| before.times.saturating_add(1));
-        let until = Instant::now() + patience.pause(error.kind(), times);
+        let until = Instant::now() + backoff.pause(error.kind(), times);
         Self {
             error,
             until,
@@ -153,7 +153,7 @@ impl DelayQueues {
             queue_type,
             declare,
             losses,
-            Patience::Consumer,
+            DeclareBackoff::Consumer,
         )
     }
 
@@ -166,7 +166,14 @@ impl DelayQueues {
         probes: Arc<DeadLetterProbes>,
     ) -> Self {
         let maker = Declarer::new(addresses, probes);
-        Self::with(maker, queue, queue_type, true, losses, Patience::Publisher)
+        Self::with(
+            maker,
+            queue,
+            queue_type,
+            true,
+            losses,
+            DeclareBackoff::Publisher,
+        )
     }
 }
 
@@ -177,16 +184,16 @@ impl<M: Make> DelayQueues<M> {
         queue_type: QueueType,
         declare: bool,
         losses: Arc<AtomicU64>,
-        patience: Patience,
+        backoff: DeclareBackoff,
     ) -> Self {
         Self(Arc::new(Inner {
             maker,
             queue,
             queue_type,
             declare,
-            patience,
+            backoff,
             losses,
-            places: Mutex::default(),
+            states: Mutex::default(),
             permits: Semaphore::new(AT_A_TIME),
             unseen: Mutex::default(),
             unmarked: Mutex::default(),
@@ -195,7 +202,7 @@ impl<M: Make> DelayQueues<M> {
     }
 
     /// Records what a plan found or created. A queue that was found counts as young even if it was known before: it may have been deleted
-    /// and created again. Its [marker](Self::look_for_marker) may tell that it is old.
+    /// and created again. Its [marker](Self::find_marker) may tell that it is old.
     pub(crate) fn note(&self, findings: &[Finding]) {
         for finding in findings {
             let (Item::Queue { name, .. } | Item::Exchange { name, .. }) = &finding.item else {
@@ -207,19 +214,19 @@ impl<M: Make> DelayQueues<M> {
                 Status::Missing => {
                     let why = format!("the queue `{name}` does not exist");
                     let error = Error::new(ErrorKind::QueueNotFound, why);
-                    Place::Refused(Refusal::after(None, error, self.0.patience))
+                    QueueState::Refused(QueueError::after(None, error, self.0.backoff))
                 }
                 Status::Differs(_) | Status::Unknown => continue,
             };
-            self.0.places().insert(name.clone(), place);
+            self.0.states().insert(name.clone(), place);
         }
     }
 
     /// Forgets a queue or an exchange that is missing.
     pub(crate) fn forget(&self, name: &str) {
-        let mut places = self.0.places();
-        if let Some(Place::Known { .. }) = places.get(name) {
-            places.remove(name);
+        let mut states = self.0.states();
+        if let Some(QueueState::Known { .. }) = states.get(name) {
+            states.remove(name);
         }
     }
 
@@ -249,7 +256,7 @@ impl<M: Make> DelayQueues<M> {
                 let why = format!("the connection was lost while the queue `{name}` was young");
                 return Err(Error::new(ErrorKind::ConnectionLost, why));
             }
-            match self.told_by_marker(name, now).await {
+            match self.age_from_marker(name, now).await {
                 Some(safe) if safe > Instant::now() && self.0.is_to_wait_for(name) => {
                     sleep_until(safe.min(Instant::now() + SHORT)).await;
                 }
@@ -265,7 +272,7 @@ impl<M: Make> DelayQueues<M> {
 
     /// When a copy that was confirmed just now in the queue `name` is safe; its original must be kept until then. `None` for a queue that
     /// is neither a waiting nor the parking queue, such as the work queue itself.
-    pub(crate) fn matures(&self, name: &str) -> Option<Instant> {
+    pub(crate) fn durable_after(&self, name: &str) -> Option<Instant> {
         let is_ours = self.0.is_markable(name) || name == HANDOVER_QUEUE;
         is_ours.then(|| {
             self.safe_from(name)
@@ -279,14 +286,14 @@ impl<M: Make> DelayQueues<M> {
     ///
     /// # Errors
     /// Those of [`Connection::lives_until`]; `loss` says what may have happened to the message.
-    pub(crate) async fn mature(
+    pub(crate) async fn wait_durable(
         &self,
         name: &str,
         sent: Instant,
         connection: &Connection,
         loss: &str,
     ) -> Result<()> {
-        let Some(safe) = self.told_by_marker(name, sent).await else {
+        let Some(safe) = self.age_from_marker(name, sent).await else {
             return Ok(());
         };
         connection.lives_until(safe).await.map_err(|error| {
@@ -301,22 +308,22 @@ impl<M: Make> DelayQueues<M> {
 
     /// Begins to look for the marker of a queue that may be young, so that the answer is there when a copy is confirmed. Once for each time
     /// that the queue is found.
-    pub(crate) fn look_for_marker(&self, name: &str) {
+    pub(crate) fn find_marker(&self, name: &str) {
         if !self.0.declare || !self.0.is_markable(name) || lock(&self.0.unseen).has(name) {
             return;
         }
         let now = self.0.losses();
         let told = {
-            let mut places = self.0.places();
-            match places.get_mut(name) {
-                Some(Place::Known {
+            let mut states = self.0.states();
+            match states.get_mut(name) {
+                Some(QueueState::Known {
                     age,
                     losses,
-                    look: look @ Look::Open,
+                    look: look @ MarkerLookup::Open,
                     ..
                 }) if *losses == now && age.safe_from() > Instant::now() => {
                     let (told, answer) = watch::channel(false);
-                    *look = Look::Asked(answer);
+                    *look = MarkerLookup::Asked(answer);
                     told
                 }
                 _ => return,
@@ -325,8 +332,8 @@ impl<M: Make> DelayQueues<M> {
         let (inner, name) = (Arc::clone(&self.0), name.to_owned());
         tokio::spawn(async move {
             let age = inner.maker.age(&inner.queue, &name, SAFE_AGE).await;
-            let is_unmarked = matches!(age, Ok(Age::Unknown));
-            inner.looked(&name, &told, age.map(|age| age == Age::Old));
+            let is_unmarked = matches!(age, Ok(MarkerAge::Unknown));
+            inner.looked(&name, &told, age.map(|age| age == MarkerAge::Old));
             told.send_replace(true);
             if is_unmarked {
                 inner.mark_young(vec![name]).await;
@@ -334,10 +341,10 @@ impl<M: Make> DelayQueues<M> {
         });
     }
 
-    /// As [`matures`](Self::matures), for a copy that was sent at this time, after the answer of a look for the queue's marker. `None` if it
+    /// As [`durable_after`](Self::durable_after), for a copy that was sent at this time, after the answer of a look for the queue's marker. `None` if it
     /// was safe when it was sent.
-    pub(crate) async fn told_by_marker(&self, name: &str, sent: Instant) -> Option<Instant> {
-        let is_young = || self.matures(name).filter(|safe| *safe > sent);
+    pub(crate) async fn age_from_marker(&self, name: &str, sent: Instant) -> Option<Instant> {
+        let is_young = || self.durable_after(name).filter(|safe| *safe > sent);
         let safe = is_young()?;
         let Some(mut answer) = self.0.asked(name) else {
             return Some(safe);
@@ -376,10 +383,10 @@ impl<M: Make> DelayQueues<M> {
     /// Those of [`apply`](super::apply), [`Connection::open`](crate::connection::Connection::open) and [`DeadLetterProbes::check`].
     pub(crate) async fn ensure(&self, name: &str) -> Result<Instant> {
         let mut answer = match self.0.ask(name) {
-            Asked::Known(safe_from) => return Ok(safe_from),
-            Asked::Refused(error) => return Err(error),
-            Asked::Making(answer) => answer,
-            Asked::Begin(answer, told) => {
+            QueueAnswer::Known(safe_from) => return Ok(safe_from),
+            QueueAnswer::Refused(error) => return Err(error),
+            QueueAnswer::Making(answer) => answer,
+            QueueAnswer::Begin(answer, told) => {
                 let (inner, name) = (Arc::clone(&self.0), name.to_owned());
                 // A task of its own: it runs to its end even if nobody waits any more.
                 tokio::spawn(async move { inner.make(&name, &told).await });
@@ -411,7 +418,7 @@ impl<M: Make> DelayQueues<M> {
             .as_ref()
             .and_then(|ms| ms.as_str().parse().ok());
         let wanted = expiration.map_or(delay, Duration::from_millis);
-        let Some(there_is) = self.substitute(&routing_key, wanted) else {
+        let Some(there_is) = self.fallback(&routing_key, wanted) else {
             return (routing_key, properties);
         };
         let name = waiting_queue(&self.0.queue, there_is);
@@ -429,12 +436,12 @@ impl<M: Make> DelayQueues<M> {
     }
 
     /// The delay of the queue that replaces `name`; `None` if `name` can be used.
-    fn substitute(&self, name: &str, wanted: Duration) -> Option<Duration> {
+    fn fallback(&self, name: &str, wanted: Duration) -> Option<Duration> {
         let worth_a_try = {
-            let places = self.0.places();
-            let refusal = match places.get(name)? {
-                Place::Refused(refusal) => refusal,
-                Place::Making {
+            let states = self.0.states();
+            let refusal = match states.get(name)? {
+                QueueState::Refused(refusal) => refusal,
+                QueueState::Making {
                     before: Some(refusal),
                     ..
                 } => refusal,
@@ -445,7 +452,7 @@ impl<M: Make> DelayQueues<M> {
             }
             refusal.until <= Instant::now()
         };
-        let there_is = substitute(wanted, &self.0.known_delays())?;
+        let there_is = fallback(wanted, &self.0.known_delays())?;
         if worth_a_try {
             // Somebody may have created it since. Nobody waits for the answer; it helps the next message.
             let (waits, name) = (Self(Arc::clone(&self.0)), name.to_owned());
@@ -456,7 +463,7 @@ impl<M: Make> DelayQueues<M> {
 }
 
 /// The result of asking for a queue.
-enum Asked {
+enum QueueAnswer {
     Known(Instant),
     Refused(Error),
     Making(watch::Receiver<Option<Result<Instant>>>),
@@ -467,33 +474,33 @@ enum Asked {
 }
 
 impl<M: Make> Inner<M> {
-    fn ask(&self, name: &str) -> Asked {
+    fn ask(&self, name: &str) -> QueueAnswer {
         if let Some(safe_from) = self.known(name) {
-            return Asked::Known(safe_from);
+            return QueueAnswer::Known(safe_from);
         }
-        let mut places = self.places();
-        match places.get(name) {
+        let mut states = self.states();
+        match states.get(name) {
             // Without a sender the task that creates it is gone, and would never answer.
-            Some(Place::Making { answer, .. }) if answer.has_changed().is_ok() => {
-                return Asked::Making(answer.clone());
+            Some(QueueState::Making { answer, .. }) if answer.has_changed().is_ok() => {
+                return QueueAnswer::Making(answer.clone());
             }
-            Some(Place::Refused(refusal)) if refusal.until > Instant::now() => {
-                return Asked::Refused(refusal.error.duplicate());
+            Some(QueueState::Refused(refusal)) if refusal.until > Instant::now() => {
+                return QueueAnswer::Refused(refusal.error.duplicate());
             }
             _ => {}
         }
-        let before = match places.remove(name) {
-            Some(Place::Refused(refusal)) => Some(refusal),
-            Some(Place::Making { before, .. }) => before,
-            Some(Place::Known { .. }) | None => None,
+        let before = match states.remove(name) {
+            Some(QueueState::Refused(refusal)) => Some(refusal),
+            Some(QueueState::Making { before, .. }) => before,
+            Some(QueueState::Known { .. }) | None => None,
         };
         let (told, answer) = watch::channel(None);
-        let making = Place::Making {
+        let making = QueueState::Making {
             answer: answer.clone(),
             before,
         };
-        places.insert(name.to_owned(), making);
-        Asked::Begin(answer, told)
+        states.insert(name.to_owned(), making);
+        QueueAnswer::Begin(answer, told)
     }
 
     async fn make(&self, name: &str, told: &watch::Sender<Option<Result<Instant>>>) {
@@ -503,28 +510,32 @@ impl<M: Make> Inner<M> {
         drop(permit);
         let is_new = matches!(made, Ok(true));
         let answer = {
-            let mut places = self.places();
-            let before = match places.remove(name) {
-                Some(Place::Making { before, .. }) => before,
+            let mut states = self.states();
+            let before = match states.remove(name) {
+                Some(QueueState::Making { before, .. }) => before,
                 _ => None,
             };
             match made {
                 Ok(is_new) => {
                     let age = QueueAge::found(Instant::now());
-                    let known = Place::Known {
+                    let known = QueueState::Known {
                         age,
                         losses,
-                        look: if is_new { Look::Answered } else { Look::Open },
+                        look: if is_new {
+                            MarkerLookup::Answered
+                        } else {
+                            MarkerLookup::Open
+                        },
                         is_to_be_marked: false,
                     };
-                    places.insert(name.to_owned(), known);
+                    states.insert(name.to_owned(), known);
                     Ok(age.safe_from())
                 }
                 Err(error) => {
                     let answer = Err(error.duplicate());
-                    let refusal = Refusal::after(before, error, self.patience);
+                    let refusal = QueueError::after(before, error, self.backoff);
                     if refusal.until > Instant::now() {
-                        places.insert(name.to_owned(), Place::Refused(refusal));
+                        states.insert(name.to_owned(), QueueState::Refused(refusal));
                     }
                     answer
                 }
@@ -557,11 +568,15 @@ impl<M: Make> Inner<M> {
         }
     }
 
-    fn young(&self, is_new: bool) -> Place {
-        Place::Known {
+    fn young(&self, is_new: bool) -> QueueState {
+        QueueState::Known {
             age: QueueAge::found(Instant::now()),
             losses: self.losses(),
-            look: if is_new { Look::Answered } else { Look::Open },
+            look: if is_new {
+                MarkerLookup::Answered
+            } else {
+                MarkerLookup::Open
+            },
             is_to_be_marked: false,
         }
     }
@@ -584,9 +599,9 @@ impl<M: Make> Inner<M> {
 
     /// The answer of a look that is under way.
     fn asked(&self, name: &str) -> Option<watch::Receiver<bool>> {
-        match self.places().get(name) {
-            Some(Place::Known {
-                look: Look::Asked(answer),
+        match self.states().get(name) {
+            Some(QueueState::Known {
+                look: MarkerLookup::Asked(answer),
                 ..
             }) => Some(answer.clone()),
             _ => None,
@@ -600,12 +615,12 @@ impl<M: Make> Inner<M> {
             false
         });
         // Since then the queue may have been found once more, which may be another one.
-        if let Some(Place::Known {
+        if let Some(QueueState::Known {
             age, losses, look, ..
-        }) = self.places().get_mut(name)
-            && matches!(look, Look::Asked(answer) if answer.same_channel(&told.subscribe()))
+        }) = self.states().get_mut(name)
+            && matches!(look, MarkerLookup::Asked(answer) if answer.same_channel(&told.subscribe()))
         {
-            *look = Look::Answered;
+            *look = MarkerLookup::Answered;
             if *losses == now {
                 age.looked(is_marked, Instant::now());
             }
@@ -616,8 +631,8 @@ impl<M: Make> Inner<M> {
     fn to_be_marked(&self) -> Vec<String> {
         let (now, unmarked) = (self.losses(), lock(&self.unmarked));
         let mut names = Vec::new();
-        for (name, place) in self.places().iter_mut() {
-            if let Place::Known {
+        for (name, place) in self.states().iter_mut() {
+            if let QueueState::Known {
                 losses,
                 is_to_be_marked,
                 ..
@@ -658,11 +673,11 @@ impl<M: Make> Inner<M> {
     /// Marks those of these queues that are old, and not known to be marked.
     async fn mark(&self, names: Vec<String>) {
         let old: Vec<String> = {
-            let (now, unmarked, places) = (self.losses(), lock(&self.unmarked), self.places());
+            let (now, unmarked, states) = (self.losses(), lock(&self.unmarked), self.states());
             let is_old = |name: &String| {
                 matches!(
-                    places.get(name),
-                    Some(Place::Known { age, losses, .. })
+                    states.get(name),
+                    Some(QueueState::Known { age, losses, .. })
                         if *losses == now && age.may_be_marked(Instant::now())
                 )
             };
@@ -683,8 +698,8 @@ impl<M: Make> Inner<M> {
 
     fn age(&self, name: &str) -> Option<QueueAge<Instant>> {
         let now = self.losses();
-        match self.places().get(name) {
-            Some(Place::Known { age, losses, .. }) if *losses == now => Some(*age),
+        match self.states().get(name) {
+            Some(QueueState::Known { age, losses, .. }) if *losses == now => Some(*age),
             _ => None,
         }
     }
@@ -692,9 +707,11 @@ impl<M: Make> Inner<M> {
     /// The delays of the waiting queues that are known to exist.
     fn known_delays(&self) -> BTreeSet<Duration> {
         let now = self.losses();
-        self.places()
+        self.states()
             .iter()
-            .filter(|(_, place)| matches!(place, Place::Known { losses, .. } if *losses == now))
+            .filter(
+                |(_, place)| matches!(place, QueueState::Known { losses, .. } if *losses == now),
+            )
             .filter_map(|(name, _)| waits_for(&self.queue, name))
             .collect()
     }
@@ -703,8 +720,8 @@ impl<M: Make> Inner<M> {
         self.losses.load(Ordering::Acquire)
     }
 
-    fn places(&self) -> MutexGuard<'_, HashMap<String, Place>> {
-        lock(&self.places)
+    fn states(&self) -> MutexGuard<'_, HashMap<String, QueueState>> {
+        lock(&self.states)
     }
 }
 

@@ -113,7 +113,7 @@ impl StrategyPlan for DelayedExchange {
     }
 
     fn route(&self, queue: &str, wait: Wait) -> Route {
-        let (Wait::Policy(delay) | Wait::Ladder(delay)) = wait;
+        let (Wait::Policy(delay) | Wait::DelayStep(delay)) = wait;
         Route::Copy {
             exchange: exchange(queue),
             routing_key: queue.to_owned(),
@@ -149,7 +149,7 @@ mod tests {
             (LONGEST + MILLISECOND, 4_294_967_295),
             (crate::MAX_DELAY, 4_294_967_295),
         ] {
-            for wait in [Wait::Policy(delay), Wait::Ladder(delay)] {
+            for wait in [Wait::Policy(delay), Wait::DelayStep(delay)] {
                 assert_eq!(delay_of(wait), Some(sent), "{wait:?}");
             }
         }

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 /// Which of the delays in `there_are` serves a message that is to wait `wanted`, which is also its own expiration: the next longer one, so
 /// that it is never early. If none is as long, the longest, because early is better than never.
-pub(super) fn substitute(wanted: Duration, there_are: &BTreeSet<Duration>) -> Option<Duration> {
+pub(super) fn fallback(wanted: Duration, there_are: &BTreeSet<Duration>) -> Option<Duration> {
     there_are
         .range(wanted..)
         .next()
@@ -24,9 +24,9 @@ mod tests {
         let there_are = BTreeSet::from([1, 10, 60].map(seconds));
         for (wanted, taken) in [(0, 1), (1, 1), (2, 10), (11, 60), (60, 60), (3_600, 60)] {
             let taken = Some(seconds(taken));
-            assert_eq!(substitute(seconds(wanted), &there_are), taken, "{wanted}");
+            assert_eq!(fallback(seconds(wanted), &there_are), taken, "{wanted}");
         }
-        assert_eq!(substitute(seconds(1), &BTreeSet::new()), None);
+        assert_eq!(fallback(seconds(1), &BTreeSet::new()), None);
     }
 
     proptest! {
@@ -37,7 +37,7 @@ mod tests {
         ) {
             let wanted = Duration::from_millis(wanted);
             let there_are: BTreeSet<_> = there_are.into_iter().map(Duration::from_millis).collect();
-            let taken = substitute(wanted, &there_are).unwrap();
+            let taken = fallback(wanted, &there_are).unwrap();
             prop_assert!(there_are.contains(&taken));
             prop_assert!(taken >= wanted || there_are.last() == Some(&taken));
             prop_assert!(!there_are.iter().any(|other| *other >= wanted && *other < taken));

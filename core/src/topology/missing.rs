@@ -5,9 +5,9 @@ use crate::{Error, Result};
 
 /// The items of a plan that are missing, each with its error.
 #[derive(Default)]
-pub(crate) struct Lacking(Vec<(Item, Error)>);
+pub(crate) struct MissingItems(Vec<(Item, Error)>);
 
-impl Lacking {
+impl MissingItems {
     pub(super) fn add(&mut self, item: &Item, error: Error) {
         self.0.push((item.clone(), error));
     }
@@ -21,12 +21,12 @@ impl Lacking {
     pub(crate) fn or<T>(mut self, found: Result<T>) -> Result<T> {
         self.0
             .sort_by_key(|(item, _)| (item.is_handover_queue(), !item.is_work_queue()));
-        let mut lacking = self.0.into_iter();
-        let Some((_, first)) = lacking.next() else {
+        let mut missing_items = self.0.into_iter();
+        let Some((_, first)) = missing_items.next() else {
             return found;
         };
         let (services, others): (Vec<_>, Vec<_>) =
-            lacking.partition(|(item, _)| item.is_handover_queue());
+            missing_items.partition(|(item, _)| item.is_handover_queue());
         let mut said = first.to_string();
         if !others.is_empty() {
             let names: Vec<_> = others
@@ -57,19 +57,19 @@ mod tests {
     };
 
     fn said(items: &[Item], found: Result<()>) -> String {
-        let mut lacking = Lacking::default();
+        let mut missing_items = MissingItems::default();
         for item in items {
             let said = format!("no {}, so make it", item.name());
-            lacking.add(item, Error::new(ErrorKind::QueueNotFound, said));
+            missing_items.add(item, Error::new(ErrorKind::QueueNotFound, said));
         }
-        let error = lacking.or(found).unwrap_err();
+        let error = missing_items.or(found).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::QueueNotFound);
         error.to_string()
     }
 
     #[test]
     fn all_is_named_with_each_advice_once() {
-        assert_eq!(Lacking::default().or(Ok(7)).unwrap(), 7);
+        assert_eq!(MissingItems::default().or(Ok(7)).unwrap(), 7);
         let (work, parked) = (work("orders"), parking("orders", QueueType::Quorum));
         assert_eq!(
             said(&[handover(), parked.clone(), work], Ok(())),

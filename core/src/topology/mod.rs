@@ -31,16 +31,16 @@ mod work_queue;
 
 pub use apply::{Finding, Status};
 pub(crate) use apply::{Mode, apply, apply_some};
-pub(crate) use conflicting_arguments::lacked;
+pub(crate) use conflicting_arguments::missing_argument;
 pub(crate) use dead_letter::dead_lettered_to;
 pub(crate) use dead_letter_probe::DeadLetterProbes;
 #[cfg(test)]
 pub(crate) use dead_letter_probe::{
-    Next, PROBE_QUEUES, Probe, TRIES, asks_at_least_once, probe_arguments, probe_queue,
+    PROBE_QUEUES, Probe, ProbeStep, TRIES, asks_at_least_once, probe_arguments, probe_queue,
 };
 pub(crate) use delay_queues::DelayQueues;
 pub(crate) use delayed_exchange::hardens;
-pub(crate) use missing::Lacking;
+pub(crate) use missing::MissingItems;
 pub(crate) use native::ReturnDelays;
 pub(crate) use parking::{Inspection, check_parking, inspect_parking, warn_of_parking};
 pub use plan::{

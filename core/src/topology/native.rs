@@ -137,7 +137,7 @@ impl StrategyPlan for Native {
     fn route(&self, queue: &str, wait: Wait) -> Route {
         match wait {
             Wait::Policy(_) => Route::Requeue,
-            Wait::Ladder(delay) => Route::ladder(queue, delay),
+            Wait::DelayStep(delay) => Route::delay_steps(queue, delay),
         }
     }
 }

@@ -39,7 +39,7 @@ impl StrategyPlan for RetryQueues {
     fn route(&self, queue: &str, wait: Wait) -> Route {
         match wait {
             Wait::Policy(delay) => Route::policy(queue, delay),
-            Wait::Ladder(delay) => Route::ladder(queue, delay),
+            Wait::DelayStep(delay) => Route::delay_steps(queue, delay),
         }
     }
 }

@@ -6,7 +6,7 @@ use super::{Item, Plan, QueueType, plan};
 use crate::{
     Error, ErrorKind, Result,
     connection::Server,
-    retry::{Counting, Rules, rung},
+    retry::{Counting, Rules, delay_step},
 };
 
 /// What a plan is made for.
@@ -58,8 +58,8 @@ impl Target<'_> {
 pub(crate) enum Wait {
     /// For a delay of the policy.
     Policy(Duration),
-    /// For a delay that was not known beforehand; on the ladder.
-    Ladder(Duration),
+    /// For a delay that was not known beforehand; in the queue of a delay step.
+    DelayStep(Duration),
 }
 
 /// How a message is sent to wait.
@@ -95,13 +95,13 @@ impl Route {
         }
     }
 
-    /// Through the ladder: the next rung's queue, with the exact delay as the copy's own expiration.
-    pub(crate) fn ladder(queue: &str, delay: Duration) -> Self {
-        let rung = rung(delay);
+    /// Through the queue of the next delay step, with the exact delay as the copy's own expiration.
+    pub(crate) fn delay_steps(queue: &str, delay: Duration) -> Self {
+        let step = delay_step(delay);
         Self::Copy {
             exchange: String::new(),
-            routing_key: plan::waiting_queue(queue, rung),
-            expiration: (rung != delay)
+            routing_key: plan::waiting_queue(queue, step),
+            expiration: (step != delay)
                 .then(|| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
             delay_header: None,
             mandatory: true,
@@ -179,6 +179,8 @@ pub(crate) fn detour(queue: &str, delays: &BTreeSet<Duration>, how: Detour) -> R
 /// The policy's shortest delay, unless that is long: nothing may be wrong with the message, so it should not wait for minutes.
 pub(super) fn detour_delay(shortest: Option<Duration>) -> Duration {
     const LONGEST: Duration = Duration::from_secs(1);
-    const RUNG: Duration = Duration::from_millis(100);
-    shortest.filter(|delay| *delay <= LONGEST).unwrap_or(RUNG)
+    const WAITING_QUEUE: Duration = Duration::from_millis(100);
+    shortest
+        .filter(|delay| *delay <= LONGEST)
+        .unwrap_or(WAITING_QUEUE)
 }

@@ -9,16 +9,16 @@ mod set_aside;
 mod suspects;
 
 pub use self::message::UnreadableMessage;
-use self::set_aside::{MOST_BYTES, Reading};
-pub(crate) use self::{
-    internal_errors::{InternalErrors, Reasons},
-    set_aside::{Reach, set_aside, set_aside_counted},
-    suspects::Trial,
-};
+use self::set_aside::{MOST_BYTES, QueueReader};
 #[cfg(test)]
 pub(crate) use self::{
-    internal_errors::{LEFT_TO_OTHERS, Seen, Step, SuspectQueue},
+    internal_errors::{Evidence, LEFT_TO_OTHERS, Step, SuspectQueue},
     set_aside::Moved,
+};
+pub(crate) use self::{
+    internal_errors::{InternalErrors, Reasons},
+    set_aside::{ScanRange, set_aside, set_aside_counted},
+    suspects::Trial,
 };
 use crate::{
     Client, Error, ErrorKind, Result,
@@ -130,13 +130,13 @@ impl Unreadable {
         let (client, mut causes) = (&self.client, Vec::new());
         loop {
             let left = most.saturating_sub(u32::try_from(causes.len()).unwrap_or(most));
-            let reach = Reach::Near(left);
-            let (mut moved, looked) =
+            let reach = ScanRange::Near(left);
+            let (mut moved, scanned) =
                 set_aside(client, connection, &self.queue, from, reach, true).await;
             let has_moved = !moved.causes.is_empty();
             let ended_early = moved.ended_early.take();
             let goes_on = ended_early.is_some();
-            let error = looked.err().or(moved.refused.take());
+            let error = scanned.err().or(moved.refused.take());
             let error = error.or(ended_early.filter(|_| !has_moved));
             if let Some(error) = error {
                 moved.tell(&self.queue, from);
@@ -162,12 +162,12 @@ impl Unreadable {
             Trial::ASKED_FOR
         };
         let queues = (self.queue.as_str(), from);
-        let (mut moved, looked) =
+        let (mut moved, scanned) =
             set_aside_counted(&self.client, connection, queues, (most, trial), true).await;
         moved.tell(&self.queue, from);
         let refused = moved.refused.take().or(moved.ended_early.take());
         let refused = refused.or(moved.untried.take());
-        looked.and(refused.map_or(Ok(()), Err))?;
+        scanned.and(refused.map_or(Ok(()), Err))?;
         Ok(moved.causes)
     }
 
@@ -185,7 +185,7 @@ impl Unreadable {
         let (connection, name) = (self.connection().await?, self.name());
         let walk = async {
             let mut reading =
-                Reading::begin(&self.client, &connection, &name, Reach::Near(most)).await?;
+                QueueReader::begin(&self.client, &connection, &name, ScanRange::Near(most)).await?;
             let mut removed = 0;
             loop {
                 let mut meant = Vec::new();

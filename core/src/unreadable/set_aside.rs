@@ -18,7 +18,7 @@ use crate::{
     connection::{Connection, Session10},
     topology::{
         SAFE_AGE,
-        age_marker::{self, Age},
+        age_marker::{self, MarkerAge},
         unreadable, unreadable_queue,
     },
 };
@@ -56,7 +56,7 @@ pub(crate) struct Moved {
 
 /// How far to look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum ScanRange {
     /// At the first so many messages.
     Near(u32),
     /// At one message after the other, until so many were in order or could not be delivered over AMQP 1.0, and at as many more after each that
@@ -64,7 +64,7 @@ pub(crate) enum Reach {
     Singly { in_order: u32, blocked: u32 },
 }
 
-impl Reach {
+impl ScanRange {
     fn most(self) -> u32 {
         match self {
             Self::Near(most) => most,
@@ -155,19 +155,19 @@ async fn open(client: &Client, connection: &Connection, queue: &str) -> Result<S
 }
 
 /// Messages of a queue, as many as are wanted, in their order. They are held until [`end`](Self::end).
-pub(super) struct Reading<'a> {
+pub(super) struct QueueReader<'a> {
     session: Session10,
     link: Link,
     queue: &'a str,
     left: u32,
-    reach: Reach,
+    reach: ScanRange,
     /// The bytes of the largest message that came.
     largest: usize,
     /// The numbers of the first and the last one that came.
     held: Option<(u32, u32)>,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> QueueReader<'a> {
     /// Begins to read a queue.
     ///
     /// # Errors
@@ -176,7 +176,7 @@ impl<'a> Reading<'a> {
         client: &Client,
         connection: &Connection,
         queue: &'a str,
-        reach: Reach,
+        reach: ScanRange,
     ) -> Result<Self> {
         let mut session = open(client, connection, queue).await?;
         let link = in_time(queue, session.read_from(queue)).await?;
@@ -290,22 +290,22 @@ pub(crate) async fn set_aside(
     connection: &Connection,
     work: &str,
     from: &str,
-    reach: Reach,
+    reach: ScanRange,
     declares: bool,
 ) -> (Moved, Result<()>) {
     let mut mover = Mover::new(client, connection, work, declares);
-    let mut looked = mover.look(from, reach).await;
-    if looked.as_ref().err().is_some_and(is_blocked) {
-        mover.moved.ended_early = looked.err();
+    let mut scanned = mover.scan(from, reach).await;
+    if scanned.as_ref().err().is_some_and(is_blocked) {
+        mover.moved.ended_early = scanned.err();
         // What closes the connections may be the very first message.
-        looked = match reach {
-            Reach::Near(most) if mover.moved.causes.is_empty() => {
+        scanned = match reach {
+            ScanRange::Near(most) if mover.moved.causes.is_empty() => {
                 let few = most.min(FEW);
-                let singly = Reach::Singly {
+                let one_by_one = ScanRange::Singly {
                     in_order: few,
                     blocked: few,
                 };
-                mover.look(from, singly).await
+                mover.scan(from, one_by_one).await
             }
             _ => Ok(()),
         };
@@ -313,7 +313,7 @@ pub(crate) async fn set_aside(
     if !mover.moved.causes.is_empty() {
         client.has_moved();
     }
-    match looked {
+    match scanned {
         Err(error) if !is_blocked(&error) => (mover.moved, Err(error)),
         _ => (mover.moved, Ok(())),
     }
@@ -335,15 +335,15 @@ pub(crate) async fn set_aside_counted(
     declares: bool,
 ) -> (Moved, Result<()>) {
     let mut mover = Mover::new(client, connection, work, declares);
-    let mut looked = mover.look_for_suspects(from, most, trial).await;
-    if looked.as_ref().err().is_some_and(is_blocked) {
-        mover.moved.ended_early = looked.err();
-        looked = Ok(());
+    let mut scanned = mover.scan_for_suspects(from, most, trial).await;
+    if scanned.as_ref().err().is_some_and(is_blocked) {
+        mover.moved.ended_early = scanned.err();
+        scanned = Ok(());
     }
     if !mover.moved.causes.is_empty() {
         client.has_moved();
     }
-    (mover.moved, looked)
+    (mover.moved, scanned)
 }
 
 /// Whether copies can be put into the queue for such messages, which reads no message.
@@ -372,7 +372,7 @@ async fn declare(client: &Client, work: &str, declares: bool) -> Result<()> {
 }
 
 /// A message that cannot be delivered.
-struct Obstructed {
+struct UndeliverableMessage {
     number: u32,
     message: Message,
     cause: String,
@@ -413,10 +413,10 @@ impl<'a> Mover<'a> {
         }
     }
 
-    async fn look_for_suspects(&mut self, from: &str, most: u32, trial: Trial) -> Result<()> {
+    async fn scan_for_suspects(&mut self, from: &str, most: u32, trial: Trial) -> Result<()> {
         self.link = None;
-        let reach = Reach::Near(most);
-        let mut reading = Reading::begin(self.client, self.connection, from, reach).await?;
+        let reach = ScanRange::Near(most);
+        let mut reading = QueueReader::begin(self.client, self.connection, from, reach).await?;
         let mut choice = Choice::new(trial);
         loop {
             let goes_on = reading
@@ -446,7 +446,7 @@ impl<'a> Mover<'a> {
     /// Asks for each of these messages while all others are held, so that it is the first one, and moves those that cannot be delivered.
     async fn try_each(
         &mut self,
-        reading: &mut Reading<'_>,
+        reading: &mut QueueReader<'_>,
         from: &str,
         suspects: Vec<Suspect>,
     ) -> Result<()> {
@@ -498,7 +498,7 @@ impl<'a> Mover<'a> {
             if is_moved {
                 moved_died = one.died;
                 let cause = HIDDEN.to_owned();
-                let found = vec![Obstructed {
+                let found = vec![UndeliverableMessage {
                     number,
                     message,
                     cause,
@@ -512,16 +512,16 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
-    async fn look(&mut self, from: &str, reach: Reach) -> Result<()> {
+    async fn scan(&mut self, from: &str, reach: ScanRange) -> Result<()> {
         (self.in_order, self.blocked) = (0, 0);
         loop {
             let before = self.moved.causes.len();
-            let has_left_some = match self.look_once(from, reach).await {
+            let has_left_some = match self.scan_once(from, reach).await {
                 Err(error) if is_blocked(&error) && self.may_pass_it(reach) => {
                     self.moved.ended_early = Some(error);
                     continue;
                 }
-                looked => looked?,
+                scanned => scanned?,
             };
             if !has_left_some || self.moved.causes.len() == before {
                 return Ok(());
@@ -530,15 +530,15 @@ impl<'a> Mover<'a> {
     }
 
     /// A message has ended the look. Whether to look at the next one.
-    fn may_pass_it(&mut self, reach: Reach) -> bool {
+    fn may_pass_it(&mut self, reach: ScanRange) -> bool {
         self.blocked += 1;
-        matches!(reach, Reach::Singly { blocked, .. } if self.blocked < blocked)
+        matches!(reach, ScanRange::Singly { blocked, .. } if self.blocked < blocked)
     }
 
     /// Whether it has left some that it found.
-    async fn look_once(&mut self, from: &str, reach: Reach) -> Result<bool> {
+    async fn scan_once(&mut self, from: &str, reach: ScanRange) -> Result<bool> {
         self.link = None;
-        let mut reading = Reading::begin(self.client, self.connection, from, reach).await?;
+        let mut reading = QueueReader::begin(self.client, self.connection, from, reach).await?;
         let began = Instant::now();
         let mut has_left_some = false;
         loop {
@@ -560,7 +560,7 @@ impl<'a> Mover<'a> {
                     }
                 })
                 .await?;
-            if let Reach::Singly { in_order, .. } = reach {
+            if let ScanRange::Singly { in_order, .. } = reach {
                 if found.is_empty() {
                     self.in_order += 1;
                     goes_on &= self.in_order < in_order && began.elapsed() < LONGEST_SINGLY;
@@ -579,12 +579,12 @@ impl<'a> Mover<'a> {
         Ok(has_left_some)
     }
 
-    fn obstructed(&mut self, number: u32, message: Message) -> Option<Obstructed> {
+    fn obstructed(&mut self, number: u32, message: Message) -> Option<UndeliverableMessage> {
         let Some(cause) = message.obstacle(self.leaves_out_odd_numbers) else {
             self.moved.suspects.add(message.died());
             return None;
         };
-        Some(Obstructed {
+        Some(UndeliverableMessage {
             number,
             message,
             cause,
@@ -595,7 +595,7 @@ impl<'a> Mover<'a> {
     ///
     /// # Errors
     /// Those after which another look may move it.
-    async fn not_moved(&mut self, reading: Reading<'_>, error: Error) -> Result<()> {
+    async fn not_moved(&mut self, reading: QueueReader<'_>, error: Error) -> Result<()> {
         // The session may have ended with that.
         let _ = reading.end().await;
         if error.is_transient() {
@@ -608,9 +608,9 @@ impl<'a> Mover<'a> {
     /// Each is removed as soon as its copy is stored, so that an error later on doubles none.
     async fn move_these(
         &mut self,
-        reading: &mut Reading<'_>,
+        reading: &mut QueueReader<'_>,
         from: &str,
-        found: Vec<Obstructed>,
+        found: Vec<UndeliverableMessage>,
     ) -> Result<()> {
         for one in found {
             let link = self.link(reading).await?;
@@ -637,7 +637,7 @@ impl<'a> Mover<'a> {
     }
 
     /// The link to the queue for them, when that is a safe place.
-    async fn link(&mut self, reading: &mut Reading<'_>) -> Result<Link> {
+    async fn link(&mut self, reading: &mut QueueReader<'_>) -> Result<Link> {
         if let Some(link) = self.link {
             return Ok(link);
         }
@@ -648,7 +648,7 @@ impl<'a> Mover<'a> {
             None
         } else {
             let age = age_marker::age(self.connection, self.work, &self.to).await;
-            age.ok().map(|age| age == Age::Old)
+            age.ok().map(|age| age == MarkerAge::Old)
         };
         let link = in_time(&self.to, reading.session.publish_to(&self.to)).await?;
         if !std::mem::replace(&mut self.is_safe, true) && is_marked != Some(true) {

@@ -110,11 +110,11 @@ impl Choice {
         }
         self.found.push(one);
         if self.found.len() > 2 * self.trial.most {
-            self.keep_the_likeliest();
+            self.keep_most_suspected();
         }
     }
 
-    fn keep_the_likeliest(&mut self) {
+    fn keep_most_suspected(&mut self) {
         self.found.sort_by_key(Suspect::rank);
         self.left_out += self.found.len().saturating_sub(self.trial.most);
         self.found.truncate(self.trial.most);
@@ -122,7 +122,7 @@ impl Choice {
 
     /// The likeliest first, and how many were left out. Among equals, those that were delivered least often, because a try counts.
     pub(super) fn made(mut self) -> (Vec<Suspect>, usize) {
-        self.keep_the_likeliest();
+        self.keep_most_suspected();
         (self.found, self.left_out)
     }
 }

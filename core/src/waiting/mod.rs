@@ -7,9 +7,9 @@ mod queues;
 mod waiting_message;
 mod walk;
 
-pub use queues::{Rung, Swept};
-pub use waiting_message::Waiter;
-pub use walk::Look;
+pub use queues::{DeleteResult, WaitingQueue};
+pub use waiting_message::WaitingMessage;
+pub use walk::WaitingWalk;
 
 use crate::Client;
 
@@ -18,8 +18,8 @@ use crate::Client;
 /// ```no_run
 /// # async fn example(rmq: retryrmq::Client) -> retryrmq::Result<()> {
 /// let waiting = rmq.waiting("orders");
-/// for rung in waiting.rungs([]).await? {
-///     println!("{} messages wait for {:?}", rung.messages, rung.delay);
+/// for queue in waiting.queues([]).await? {
+///     println!("{} messages wait for {:?}", queue.messages, queue.delay);
 /// }
 /// # Ok(())
 /// # }

@@ -9,9 +9,9 @@ use tokio::time::sleep;
 use super::Waiting;
 use crate::{
     Error, ErrorKind, MAX_DELAY, MILLISECOND, Policy, Result,
-    connection::{Census, Connection, Count, Kind, Operation, ask, kind_of},
+    connection::{Connection, Operation, ProbedQueueType, QueueCount, ReadyCounter, ask, kind_of},
     parking::open_waiting_queue,
-    retry::rung,
+    retry::delay_step,
     topology::{SAFE_AGE, name, waiting_queue},
 };
 
@@ -23,7 +23,7 @@ const CHANNELS: usize = 5;
 /// A waiting queue, and what is in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Rung {
+pub struct WaitingQueue {
     /// The queue's name.
     pub name: String,
     /// How long messages wait in it at most. A message's own `expiration` may be shorter.
@@ -38,7 +38,7 @@ pub struct Rung {
 /// What happened to a waiting queue that looked unused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Swept {
+pub enum DeleteResult {
     /// It was deleted, and was empty.
     Deleted,
     /// It was deleted while this many messages arrived in the last moment. They are lost, unless their publishers still have them.
@@ -54,7 +54,7 @@ pub enum Swept {
 
 impl Waiting {
     /// The waiting queues that exist, shortest delay first. AMQP cannot list queues, so each name is asked for (`queue.declare`, passive):
-    /// the delays of `policies`, of the default policy, and of the ladder for delays that handlers and publishers choose. Queues of other
+    /// the delays of `policies`, of the default policy, and of the delay steps for delays that handlers and publishers choose. Queues of other
     /// policies are not found. The messages are not touched. The broker logs a line for each queue that does not exist.
     ///
     /// The broker reports a quorum queue without a leader as empty. So a queue that looks empty is checked, if the user may read it.
@@ -62,32 +62,41 @@ impl Waiting {
     /// # Errors
     /// [`ErrorKind::Timeout`] if a majority of a queue's nodes is away, or the node of a classic queue; [`ErrorKind::AccessRefused`]
     /// without any permission on the queues; [`ErrorKind::TooLarge`] for a name longer than 255 bytes; and those of a lost connection.
-    pub async fn rungs(&self, policies: impl IntoIterator<Item = Policy>) -> Result<Vec<Rung>> {
+    pub async fn queues(
+        &self,
+        policies: impl IntoIterator<Item = Policy>,
+    ) -> Result<Vec<WaitingQueue>> {
         self.client.same_process()?;
         let delays: Vec<_> = delays(policies).into_iter().collect();
-        let census = Census::new(self.client.addresses());
-        let rungs = self.rungs_of(&census, &delays).await;
-        census.close().await;
-        rungs
+        let counter = ReadyCounter::new(self.client.addresses());
+        let queues = self.count_queues(&counter, &delays).await;
+        counter.close().await;
+        queues
     }
 
     /// Asks for the queues of these delays, on as many connections as it takes: each missing queue uses up a channel number for good.
-    async fn rungs_of(&self, census: &Census, delays: &[Duration]) -> Result<Vec<Rung>> {
-        let (mut rungs, mut left) = (Vec::new(), delays);
+    async fn count_queues(
+        &self,
+        counter: &ReadyCounter,
+        delays: &[Duration],
+    ) -> Result<Vec<WaitingQueue>> {
+        let (mut queues, mut left) = (Vec::new(), delays);
         while !left.is_empty() {
             let connection = Connection::open(self.client.addresses(), "waiting").await?;
             let most = (connection.channels() / CHANNELS).max(1);
             let (these, others) = left.split_at(most.min(left.len()));
             let answers = stream::iter(these.to_vec())
-                .map(|delay| rung_of(census, &connection, &self.queue, delay))
+                .map(|delay| count_waiting_queue(counter, &connection, &self.queue, delay))
                 .buffered(AT_A_TIME)
-                .try_filter_map(|rung| async { Ok(rung.map(|(rung, _)| rung)) });
+                .try_filter_map(|waiting_queue| async {
+                    Ok(waiting_queue.map(|(waiting_queue, _)| waiting_queue))
+                });
             let found: Result<Vec<_>> = answers.try_collect().await;
             connection.close().await;
-            rungs.extend(found?);
+            queues.extend(found?);
             left = others;
         }
-        Ok(rungs)
+        Ok(queues)
     }
 
     /// Deletes a waiting queue that is no longer needed (AMQP `queue.delete`). It is kept while it has messages, while somebody looks at
@@ -104,42 +113,49 @@ impl Waiting {
     /// # Errors
     /// [`ErrorKind::Timeout`] if a quorum queue cannot be checked because a majority of its nodes is away. [`ErrorKind::AccessRefused`]
     /// without permission to configure the queue, or to read one that looks empty. Those of a lost connection.
-    pub async fn sweep(&self, rung: &Rung, seen_empty: bool) -> Result<Swept> {
+    pub async fn delete_unused(
+        &self,
+        waiting_queue: &WaitingQueue,
+        seen_empty: bool,
+    ) -> Result<DeleteResult> {
         self.client.same_process()?;
         let connection = Connection::open(self.client.addresses(), "waiting").await?;
-        let census = Census::new(self.client.addresses());
-        let swept = self.sweep_on(&census, &connection, rung, seen_empty).await;
-        census.close().await;
+        let counter = ReadyCounter::new(self.client.addresses());
+        let result = self
+            .delete_unused_on(&counter, &connection, waiting_queue, seen_empty)
+            .await;
+        counter.close().await;
         connection.close().await;
-        swept
+        result
     }
 
-    async fn sweep_on(
+    async fn delete_unused_on(
         &self,
-        census: &Census,
+        counter: &ReadyCounter,
         connection: &Connection,
-        rung: &Rung,
+        waiting_queue: &WaitingQueue,
         seen_empty: bool,
-    ) -> Result<Swept> {
-        let is_classic = is_classic(connection, &rung.name).await?;
+    ) -> Result<DeleteResult> {
+        let is_classic = is_classic(connection, &waiting_queue.name).await?;
         if !is_classic && !seen_empty {
-            return Ok(Swept::Uncertain);
+            return Ok(DeleteResult::Uncertain);
         }
         for is_last in [false, true] {
             // The work queue last: from here until the deletion a consumer could start.
-            let Some((found, doubt)) = rung_of(census, connection, &self.queue, rung.delay).await?
+            let Some((found, doubt)) =
+                count_waiting_queue(counter, connection, &self.queue, waiting_queue.delay).await?
             else {
-                return Ok(Swept::Deleted);
+                return Ok(DeleteResult::Deleted);
             };
             // A queue that may not be empty is not deleted.
             if let Some(doubt) = doubt {
                 return Err(doubt);
             }
             if found.messages > 0 || found.consumers > 0 {
-                return Ok(Swept::InUse);
+                return Ok(DeleteResult::InUse);
             }
-            if self.consumers(census, connection).await? > 0 {
-                return Ok(Swept::Consumed);
+            if self.consumers(counter, connection).await? > 0 {
+                return Ok(DeleteResult::Consumed);
             }
             if !is_last {
                 // By then, everything that a consumer published before it went away has arrived.
@@ -152,18 +168,20 @@ impl Waiting {
             ..QueueDeleteOptions::default()
         };
         let channel = connection.channel().await?;
-        let deleted = channel.lapin().queue_delete(name(&rung.name)?, options);
-        match ask(Operation::Declaring(&rung.name), deleted).await {
-            Ok(0) => Ok(Swept::Deleted),
-            Ok(lost) => Ok(Swept::DeletedWith(lost)),
-            Err(error) if is_in_use(&error.to_string()) => Ok(Swept::InUse),
+        let deleted = channel
+            .lapin()
+            .queue_delete(name(&waiting_queue.name)?, options);
+        match ask(Operation::Declaring(&waiting_queue.name), deleted).await {
+            Ok(0) => Ok(DeleteResult::Deleted),
+            Ok(lost) => Ok(DeleteResult::DeletedWith(lost)),
+            Err(error) if is_in_use(&error.to_string()) => Ok(DeleteResult::InUse),
             Err(error) => Err(error),
         }
     }
 
     /// How many consumers the work queue has; 0 if it is gone.
-    async fn consumers(&self, census: &Census, connection: &Connection) -> Result<u32> {
-        match census.of(connection, &name(&self.queue)?).await {
+    async fn consumers(&self, counter: &ReadyCounter, connection: &Connection) -> Result<u32> {
+        match counter.of(connection, &name(&self.queue)?).await {
             Ok(count) => Ok(count.read()?.consumer_count()),
             Err(error) if error.kind() == ErrorKind::QueueNotFound => Ok(0),
             Err(error) => Err(error),
@@ -184,30 +202,30 @@ fn delays(policies: impl IntoIterator<Item = Policy>) -> BTreeSet<Duration> {
         .collect();
     let mut delay = MILLISECOND;
     while delay < MAX_DELAY {
-        let rung = rung(delay);
-        delays.insert(rung);
-        delay = rung + MILLISECOND;
+        let waiting_queue = delay_step(delay);
+        delays.insert(waiting_queue);
+        delay = waiting_queue + MILLISECOND;
     }
     delays
 }
 
 /// A waiting queue, if it exists, and why it could not be shown to be empty.
-async fn rung_of(
-    census: &Census,
+async fn count_waiting_queue(
+    counter: &ReadyCounter,
     connection: &Connection,
     queue: &str,
     delay: Duration,
-) -> Result<Option<(Rung, Option<Error>)>> {
-    let rung = waiting_queue(queue, delay);
-    match open_waiting_queue::count(census, connection, &name(&rung)?).await {
-        Ok(Count { found, doubt }) => {
-            let rung = Rung {
-                name: rung,
+) -> Result<Option<(WaitingQueue, Option<Error>)>> {
+    let waiting_queue = waiting_queue(queue, delay);
+    match open_waiting_queue::count(counter, connection, &name(&waiting_queue)?).await {
+        Ok(QueueCount { found, doubt }) => {
+            let waiting_queue = WaitingQueue {
+                name: waiting_queue,
                 delay,
                 messages: found.message_count(),
                 consumers: found.consumer_count(),
             };
-            Ok(Some((rung, doubt)))
+            Ok(Some((waiting_queue, doubt)))
         }
         Err(error) if error.kind() == ErrorKind::QueueNotFound => Ok(None),
         Err(error) => Err(error),
@@ -219,7 +237,7 @@ async fn is_classic(connection: &Connection, queue: &str) -> Result<bool> {
     let channel = connection.channel().await?;
     match kind_of(connection, channel.lapin(), name(queue)?).await {
         Err(error) if error.is_transient() => Err(error),
-        answer => Ok(matches!(answer, Ok(Some(Kind::Classic)))),
+        answer => Ok(matches!(answer, Ok(Some(ProbedQueueType::Classic)))),
     }
 }
 
@@ -229,7 +247,7 @@ mod tests {
     use crate::SECOND;
 
     #[test]
-    fn the_ladder_and_every_policy_are_asked_for() {
+    fn the_delay_steps_and_every_policy_are_asked_for() {
         let all = delays(["list(7s, 1m)".parse().unwrap()]);
         for wanted in [
             SECOND,

@@ -15,13 +15,13 @@ use crate::{
     Message,
     consumer::Received,
     parking::Record,
-    retry::{Counting, HistoryEntry, Past, RetryState, headers, waited},
+    retry::{Counting, DeliveryPast, HistoryEntry, RetryState, headers, waited},
 };
 
-/// A waiting message. A [`Look`](crate::Look) shows it.
+/// A waiting message. A [`Look`](crate::WaitingWalk) shows it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Waiter {
+pub struct WaitingMessage {
     /// Its delivery tag.
     pub(super) tag: u64,
     /// The message as it will be after its wait: without the expiration that its wait may have.
@@ -44,15 +44,20 @@ pub struct Waiter {
     pub history: Vec<HistoryEntry>,
 }
 
-impl Waiter {
+impl WaitingMessage {
     /// The message itself: body, properties, and where it was first published.
     #[must_use]
     pub fn message(&self) -> Message {
         Message(Arc::clone(&self.received))
     }
 
-    /// Reads a delivery out of a waiting queue of `queue`, in which messages wait for `rung`.
-    pub(super) fn read(queue: &Arc<str>, rung: Duration, walk: u64, delivery: Delivery) -> Self {
+    /// Reads a delivery out of a waiting queue of `queue`, in which messages wait for `queue_delay`.
+    pub(super) fn read(
+        queue: &Arc<str>,
+        queue_delay: Duration,
+        walk: u64,
+        delivery: Delivery,
+    ) -> Self {
         let tag = delivery.delivery_tag;
         let redelivered = delivery.redelivered;
         let record = Record::read(
@@ -70,7 +75,7 @@ impl Waiter {
         let own = own
             .and_then(|ms| ms.as_str().parse().ok())
             .map(Duration::from_millis);
-        let delay = own.map_or(rung, |own| own.min(rung));
+        let delay = own.map_or(queue_delay, |own| own.min(queue_delay));
         let text = |name| headers::string(table, name).unwrap_or_default();
         let looks = redelivered
             .then(|| {
@@ -79,7 +84,7 @@ impl Waiter {
                     .flatten()
             })
             .flatten();
-        let mut waiter = Self {
+        let mut waiting_message = Self {
             tag,
             mark,
             delay,
@@ -97,11 +102,11 @@ impl Waiter {
             carried: false,
             looks_redelivered: true,
         };
-        let mut state = RetryState::read(queue, counting, Past::None, &received.properties);
+        let mut state = RetryState::read(queue, counting, DeliveryPast::None, &received.properties);
         if state.exchange.is_none() {
             (state.exchange, state.routing_key) = origin(table, queue);
         }
-        waiter.received = Arc::new(Received {
+        waiting_message.received = Arc::new(Received {
             queue: Arc::clone(queue),
             body: received.body.clone(),
             properties: without_its_wait(&received.properties),
@@ -111,7 +116,7 @@ impl Waiter {
             state,
             mended: None,
         });
-        waiter
+        waiting_message
     }
 }
 

@@ -8,30 +8,30 @@ use std::{
 
 use tokio::time::{Instant, sleep_until};
 
-use super::{Rung, Waiter, Waiting};
+use super::{Waiting, WaitingMessage, WaitingQueue};
 use crate::{
     Client, Error, ErrorKind, Result,
     connection::Connection,
-    parking::{Answer, Source, Supply, open_waiting_queue, publish},
-    retry::{Origin, Stamp},
+    parking::{CopyConfirm, DeliverySource, Source, open_waiting_queue, publish},
+    retry::{CopyHeaders, Origin},
     terminal_escape,
     topology::parking_queue,
 };
 
-/// A walk through a waiting queue. [`Waiting::look`] starts it; [`close`](Self::close) ends it, and so does dropping it.
+/// A walk through a waiting queue. [`Waiting::walk_queue`] starts it; [`close`](Self::close) ends it, and so does dropping it.
 ///
 /// The messages it has shown do not return to the work queue until it ends. Then they are back in the waiting queue, in order and with
 /// their times unchanged; those that are due leave at once.
 ///
 /// A look has a cost where the waiting and the work queue are quorum queues. On RabbitMQ 4.0 to 4.2, and on 4.3 if the look is interrupted,
-/// the message then has one more in its delivery count, as if a consumer had crashed with it: see [`Waiter::looks`]. Elsewhere a look
+/// the message then has one more in its delivery count, as if a consumer had crashed with it: see [`WaitingMessage::looks`]. Elsewhere a look
 /// leaves no trace.
-pub struct Look {
+pub struct WaitingWalk {
     client: Client,
     queue: Arc<str>,
-    rung: Rung,
+    waiting_queue: WaitingQueue,
     connection: Connection,
-    supply: Supply,
+    source: Source,
     held: BTreeSet<u64>,
     walk: u64,
     uncounted: bool,
@@ -44,7 +44,7 @@ pub struct Look {
 
 /// Where messages are moved.
 #[derive(Clone, Copy)]
-enum Deed {
+enum MoveKind {
     Flush,
     Cancel,
 }
@@ -59,14 +59,14 @@ impl Waiting {
     /// - those of a lost connection
     ///
     /// Then no message was held.
-    pub async fn look(&self, rung: &Rung) -> Result<Look> {
+    pub async fn walk_queue(&self, waiting_queue: &WaitingQueue) -> Result<WaitingWalk> {
         self.client.same_process()?;
-        let entry = open_waiting_queue::open(self.client.addresses(), &rung.name).await?;
+        let entry = open_waiting_queue::open(self.client.addresses(), &waiting_queue.name).await?;
         let can = entry.connection.server().capabilities();
-        Ok(Look {
+        Ok(WaitingWalk {
             client: self.client.clone(),
             queue: Arc::from(self.queue.as_str()),
-            rung: rung.clone(),
+            waiting_queue: waiting_queue.clone(),
             held: BTreeSet::new(),
             walk: fastrand::u64(..),
             uncounted: can.nack_is_uncounted,
@@ -75,16 +75,16 @@ impl Waiting {
             classic: entry.classic,
             others: entry.others,
             connection: entry.connection,
-            supply: entry.supply,
+            source: entry.source,
         })
     }
 }
 
-impl Look {
+impl WaitingWalk {
     /// How many messages were ready when the walk began and were not shown yet.
     #[must_use]
     pub fn remaining(&self) -> u32 {
-        self.supply.left()
+        self.source.left()
     }
 
     /// How many other consumers the waiting queue had when the look began or when it came to its end, whichever is more. This look does not
@@ -98,28 +98,29 @@ impl Look {
     ///
     /// # Errors
     /// Those of a lost connection: everything held is back in the queue.
-    pub async fn next(&mut self) -> Result<Option<Waiter>> {
+    pub async fn next(&mut self) -> Result<Option<WaitingMessage>> {
         loop {
-            let expected = self.supply.expect().await;
+            let expected = self.source.expect().await;
             if !expected.map_err(|error| self.cut(error))? {
-                let others = self.supply.others(self.others, self.classic).await;
+                let others = self.source.others(self.others, self.classic).await;
                 self.others = others.map_err(|error| self.cut(error))?;
                 return Ok(None);
             }
-            let Some(delivery) = self.supply.next() else {
+            let Some(delivery) = self.source.next() else {
                 return Ok(None);
             };
-            self.supply.has_come(Source::Elsewhere);
+            self.source.has_come(DeliverySource::Elsewhere);
             self.held.insert(delivery.delivery_tag);
-            if self.supply.mended(delivery.delivery_tag).is_some() {
+            if self.source.mended(delivery.delivery_tag).is_some() {
                 self.skipped += 1;
                 continue;
             }
-            let mut waiter = Waiter::read(&self.queue, self.rung.delay, self.walk, delivery);
+            let mut waiting_message =
+                WaitingMessage::read(&self.queue, self.waiting_queue.delay, self.walk, delivery);
             if !self.counted {
-                waiter.looks = 0;
+                waiting_message.looks = 0;
             }
-            return Ok(Some(waiter));
+            return Ok(Some(waiting_message));
         }
     }
 
@@ -138,8 +139,8 @@ impl Look {
     /// [`ErrorKind::QueueNotFound`] or [`ErrorKind::Unroutable`] if the work queue is missing, [`ErrorKind::TooLarge`] for headers that do
     /// not fit a complete copy, and those of publishing: the message waits as before. [`ErrorKind::ConnectionLost`]: the message waits as
     /// before, and may also be in the work queue. The same is true if the process is killed, or the future dropped.
-    pub async fn flush(&mut self, waiters: &[Waiter]) -> Vec<Result<()>> {
-        self.send(waiters, Deed::Flush).await
+    pub async fn flush(&mut self, waiting_messages: &[WaitingMessage]) -> Vec<Result<()>> {
+        self.send(waiting_messages, MoveKind::Flush).await
     }
 
     /// Parks messages that wait. A copy of each is parked as `requested`, with its record; after the confirm, the waiting one is
@@ -149,8 +150,8 @@ impl Look {
     /// # Errors
     /// Those of [`flush`](Self::flush). The parking queue is created if it is missing. If it was deleted after this client had used it, the
     /// first call finds that out: [`ErrorKind::Unroutable`], and the message waits as before.
-    pub async fn cancel(&mut self, waiters: &[Waiter]) -> Vec<Result<()>> {
-        self.send(waiters, Deed::Cancel).await
+    pub async fn cancel(&mut self, waiting_messages: &[WaitingMessage]) -> Vec<Result<()>> {
+        self.send(waiting_messages, MoveKind::Cancel).await
     }
 
     /// Ends the walk. Messages that were not moved are back in their places, or in the work queue if they are due.
@@ -158,48 +159,57 @@ impl Look {
     /// # Errors
     /// [`ErrorKind::ConnectionLost`] if the broker took back what was held: the messages moved last may exist twice.
     pub async fn close(mut self) -> Result<()> {
-        let ahead = self.supply.end().await;
-        let mut checked = self.supply.check_what_was_settled().await;
+        let ahead = self.source.end().await;
+        let mut checked = self.source.check_what_was_settled().await;
         match ahead {
             Ok(ahead) => {
                 self.held
                     .extend(ahead.iter().map(|delivery| delivery.delivery_tag));
                 // RabbitMQ 4.3 counts a closed channel, but not a nack.
                 if let Some(last) = self.held.last().copied().filter(|_| self.uncounted) {
-                    self.supply.give_back_uncounted(last).await?;
+                    self.source.requeue_uncounted(last).await?;
                 }
             }
             Err(error) => checked = checked.and(Err(error)),
         }
         let checked = checked.map_err(|error| self.cut(error));
-        self.supply.leave().await;
+        self.source.leave().await;
         self.connection.close().await;
         checked
     }
 
-    async fn send(&mut self, waiters: &[Waiter], deed: Deed) -> Vec<Result<()>> {
-        let to = match deed {
-            Deed::Flush => self.queue.to_string(),
-            Deed::Cancel => parking_queue(&self.queue),
+    async fn send(
+        &mut self,
+        waiting_messages: &[WaitingMessage],
+        move_kind: MoveKind,
+    ) -> Vec<Result<()>> {
+        let to = match move_kind {
+            MoveKind::Flush => self.queue.to_string(),
+            MoveKind::Cancel => parking_queue(&self.queue),
         };
         let to = to.as_str();
         let waits = self.client.waits(&self.queue);
         let safe = match waits.ensure(to).await {
             Ok(safe) => safe,
-            Err(error) => return waiters.iter().map(|_| Err(error.duplicate())).collect(),
+            Err(error) => {
+                return waiting_messages
+                    .iter()
+                    .map(|_| Err(error.duplicate()))
+                    .collect();
+            }
         };
         let origin = Origin::default();
-        let sent: Vec<_> = waiters
+        let sent: Vec<_> = waiting_messages
             .iter()
-            .map(|waiter| {
-                if !self.held.contains(&waiter.tag) {
+            .map(|waiting_message| {
+                if !self.held.contains(&waiting_message.tag) {
                     return Err(Error::new(
                         ErrorKind::InvalidOption,
                         "this message was moved already, or belongs to another walk",
                     ));
                 }
-                let received = &waiter.received;
-                let stamp = Stamp {
+                let received = &waiting_message.received;
+                let stamp = CopyHeaders {
                     origin: &origin,
                     properties: &received.properties,
                     exchange: received.exchange(),
@@ -208,18 +218,18 @@ impl Look {
                     now: now(),
                     budget: self.client.header_room(),
                 };
-                let properties = match deed {
-                    Deed::Flush => stamp.released(),
-                    Deed::Cancel => stamp.cancelled(),
+                let properties = match move_kind {
+                    MoveKind::Flush => stamp.released(),
+                    MoveKind::Cancel => stamp.cancelled(),
                 };
                 let properties = properties.map_err(|lost| cut_headers(&lost))?;
                 publish(&self.client, to, properties, Arc::clone(received) as _)
             })
             .collect();
         let mut results = Vec::with_capacity(sent.len());
-        for (waiter, sent) in waiters.iter().zip(sent) {
+        for (waiting_message, sent) in waiting_messages.iter().zip(sent) {
             let result = match sent {
-                Ok(sent) => self.settle(waiter.tag, sent, safe).await,
+                Ok(sent) => self.settle(waiting_message.tag, sent, safe).await,
                 Err(error) => Err(error),
             };
             if matches!(&result, Err(error) if error.kind() == ErrorKind::Unroutable) {
@@ -231,12 +241,12 @@ impl Look {
     }
 
     /// Acknowledges a message when its copy is confirmed, and `safe` because its queue is old enough.
-    async fn settle(&mut self, tag: u64, mut sent: Answer, safe: Instant) -> Result<()> {
+    async fn settle(&mut self, tag: u64, mut sent: CopyConfirm, safe: Instant) -> Result<()> {
         sent.get().await?;
         sleep_until(safe).await;
         // First, because the caller may drop its future when the acknowledgement is on its way.
         self.held.remove(&tag);
-        let settled = self.supply.settle(tag).await;
+        let settled = self.source.settle(tag).await;
         settled.map_err(|error| self.cut(error))
     }
 
@@ -248,16 +258,16 @@ impl Look {
         let message = format!(
             "the broker ended the look at `{}`: the connection is gone, the queue was deleted, or messages were held for longer than its \
              `consumer_timeout`; messages not yet moved still wait, and the last ones that were may be delivered twice",
-            terminal_escape::line(&self.rung.name)
+            terminal_escape::line(&self.waiting_queue.name)
         );
         Error::new(ErrorKind::ConnectionLost, message).with_source(error)
     }
 }
 
-impl std::fmt::Debug for Look {
+impl std::fmt::Debug for WaitingWalk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Look")
-            .field("rung", &self.rung)
+        f.debug_struct("WaitingWalk")
+            .field("waiting_queue", &self.waiting_queue)
             .field("held", &self.held.len())
             .finish_non_exhaustive()
     }

@@ -4,14 +4,14 @@ use lapin::{
     ExchangeKind,
     options::{ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions},
 };
-use retryrmq::{Client, Event, Message, Running, park, types::FieldTable};
+use retryrmq::{Client, Event, Message, RunningConsumer, park, types::FieldTable};
 use retryrmq_harness::{Amqp, Permissions, eventually, on_every_broker};
 
-use crate::stage::{
-    Diary, PARKED, PATIENCE, QUEUE, connect, id, parked, policy, start, stats, take,
+use crate::fixture::{
+    DEADLINE, Observations, PARKED, QUEUE, connect, id, parked, policy, start, stats, take,
 };
 
-const RUNG: &str = "orders.retry.60000";
+const WAITING_QUEUE: &str = "orders.retry.60000";
 
 fn marker() -> ExchangeDeclareOptions {
     ExchangeDeclareOptions {
@@ -63,16 +63,19 @@ async fn is_marked(amqp: &Amqp, name: &str) -> bool {
 async fn until_marked(amqp: &Amqp, name: &str) {
     let what = format!("{name} is marked");
     // A look at a marker that is being set would delete it.
-    eventually(PATIENCE, &what, || async { exists(amqp, name).await }).await;
-    eventually(PATIENCE, &what, || async {
+    eventually(DEADLINE, &what, || async { exists(amqp, name).await }).await;
+    eventually(DEADLINE, &what, || async {
         is_marked(amqp, name).await.then_some(()).ok_or("not bound")
     })
     .await;
 }
 
-async fn parking(client: &Client, diary: &Diary) -> Running {
+async fn parking(client: &Client, observations: &Observations) -> RunningConsumer {
     let consumer = client.consumer(QUEUE).dlx(true).retry(policy("fixed(1m)"));
-    start(consumer, diary, |_: &Message| Err(park("never").into())).await
+    start(consumer, observations, |_: &Message| {
+        Err(park("never").into())
+    })
+    .await
 }
 
 #[tokio::test]
@@ -80,9 +83,9 @@ async fn queues_are_marked_when_they_are_old_and_another_of_the_name_is_not() {
     on_every_broker(|broker| async move {
         let vhost = broker.vhost().await;
         let (amqp, client) = (vhost.connect().await, connect(&vhost).await);
-        let diary = Diary::default();
-        let running = parking(&client, &diary).await;
-        for queue in [RUNG, PARKED] {
+        let observations = Observations::default();
+        let running = parking(&client, &observations).await;
+        for queue in [WAITING_QUEUE, PARKED] {
             until_marked(&amqp, queue).await;
         }
         assert!(
@@ -91,7 +94,7 @@ async fn queues_are_marked_when_they_are_old_and_another_of_the_name_is_not() {
         );
         running.close().await;
         // The marker is believed: it is still there after a start, and the original goes.
-        let running = parking(&client, &diary).await;
+        let running = parking(&client, &observations).await;
         amqp.publish_with(QUEUE, "1", id("a")).await;
         assert_eq!(parked(&amqp).await.id(), Some("a"));
         stats(&running, "the original is acknowledged", |stats| {
@@ -100,12 +103,12 @@ async fn queues_are_marked_when_they_are_old_and_another_of_the_name_is_not() {
         .await;
         running.close().await;
         assert!(is_marked(&amqp, PARKED).await);
-        for queue in [RUNG, PARKED] {
+        for queue in [WAITING_QUEUE, PARKED] {
             amqp.delete(queue).await;
             assert!(!exists(&amqp, queue).await, "it goes with {queue}");
         }
-        let running = parking(&client, &diary).await;
-        for queue in [RUNG, PARKED] {
+        let running = parking(&client, &observations).await;
+        for queue in [WAITING_QUEUE, PARKED] {
             until_marked(&amqp, queue).await;
         }
         running.close().await;
@@ -124,21 +127,21 @@ async fn a_queue_is_marked_at_once_and_old_when_its_clock_is_gone() {
             let path = format!("queues/{}/{CLOCK}", vhost.name());
             broker.management().get(path).await.ok()
         };
-        let diary = Diary::default();
-        let running = parking(&client, &diary).await;
-        let found = eventually(PATIENCE, "the clock runs", clock).await;
+        let observations = Observations::default();
+        let running = parking(&client, &observations).await;
+        let found = eventually(DEADLINE, "the clock runs", clock).await;
         assert_eq!(found["arguments"]["x-expires"], 2_000);
         assert_eq!(found["durable"], true);
         until_marked(&amqp, PARKED).await;
         running.close().await;
         client.close().await;
-        eventually(PATIENCE, "it is gone", || async {
+        eventually(DEADLINE, "it is gone", || async {
             clock().await.is_none().then_some(())
         })
         .await;
         // A consumer that starts then need not wait.
         let client = connect(&vhost).await;
-        let running = parking(&client, &diary).await;
+        let running = parking(&client, &observations).await;
         amqp.publish_with(QUEUE, "1", id("a")).await;
         assert_eq!(parked(&amqp).await.id(), Some("a"));
         running.close().await;
@@ -159,7 +162,7 @@ async fn an_exchange_that_is_somebody_elses_is_left_alone() {
         // One that is bound, and one that is not.
         amqp.declare("theirs", retryrmq_harness::QueueType::Classic)
             .await;
-        for name in [RUNG, PARKED] {
+        for name in [WAITING_QUEUE, PARKED] {
             declare(&amqp, name, ExchangeKind::Topic, theirs)
                 .await
                 .unwrap();
@@ -170,7 +173,7 @@ async fn an_exchange_that_is_somebody_elses_is_left_alone() {
             .await
             .unwrap();
         works_as_before(&amqp, &client).await;
-        for name in [RUNG, PARKED] {
+        for name in [WAITING_QUEUE, PARKED] {
             declare(&amqp, name, ExchangeKind::Topic, theirs)
                 .await
                 .unwrap_or_else(|why| panic!("{name}: {why}"));
@@ -201,7 +204,7 @@ async fn without_the_permission_for_markers_everything_works_as_before() {
         let client = Client::connect(&vhost.url_as(&name, "pw")).await.unwrap();
         let amqp = vhost.connect().await;
         works_as_before(&amqp, &client).await;
-        for queue in [RUNG, PARKED] {
+        for queue in [WAITING_QUEUE, PARKED] {
             assert!(!is_marked(&amqp, queue).await, "{queue}");
         }
         management.delete_user(&name).await.unwrap();
@@ -212,8 +215,8 @@ async fn without_the_permission_for_markers_everything_works_as_before() {
 /// Two consumers one after the other park a message each, and neither loses its connection.
 async fn works_as_before(amqp: &Amqp, client: &Client) {
     for message in ["a", "b"] {
-        let diary = Diary::default();
-        let running = parking(client, &diary).await;
+        let observations = Observations::default();
+        let running = parking(client, &observations).await;
         let before = running.stats().parked; // of all consumers of the queue
         amqp.publish_with(QUEUE, message, id(message)).await;
         // Acknowledged when the parking queue was old, after which its consumer tries to mark it.
@@ -232,9 +235,9 @@ async fn works_as_before(amqp: &Amqp, client: &Client) {
         running.close().await;
         let lost = |event: &Event| matches!(event, Event::Disconnected { .. });
         assert!(
-            !diary.events().iter().any(lost),
+            !observations.events().iter().any(lost),
             "{:?}",
-            diary.event_names()
+            observations.event_names()
         );
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::future::join_all;
-use retryrmq::{BasicProperties, Client, ErrorKind, Failed, Failure, Outcome, Publish};
+use retryrmq::{BasicProperties, Client, ErrorKind, FailedMessage, Failure, Outcome, Publish};
 use retryrmq_harness::{
     Broker, Permissions, QueueType, Version, eventually, on_brokers_where, on_every_broker_where,
 };
@@ -13,13 +13,13 @@ use tokio::{
 };
 
 use crate::{
-    capture,
     connecting::host_and_port,
-    stage::{
-        Attempt, Diary, PARKED, PATIENCE, QUEUE, id, int, ms, node_with_consumer_timeout, policy,
-        start, stats, table,
+    fixture::{
+        Attempt, DEADLINE, Observations, PARKED, QUEUE, id, int, ms, node_with_consumer_timeout,
+        policy, start, stats, table,
     },
-    ways::{PUBLISHING, Wires, free_port},
+    log_capture,
+    network::{CutProxies, PUBLISHING, free_port},
 };
 
 /// Longer than the library waits for any one answer, and than two heartbeats.
@@ -82,7 +82,7 @@ async fn a_long_alarm_loses_nothing_and_doubles_nothing() {
                 (name, published)
             });
         }
-        eventually(PATIENCE, "the client is blocked", || async {
+        eventually(DEADLINE, "the client is blocked", || async {
             let open = management.connections("/").await.unwrap();
             let states: Vec<_> = open.into_iter().map(|open| open.state).collect();
             let is_blocked = states.iter().any(|state| state == "blocked");
@@ -171,8 +171,8 @@ async fn a_copy_that_an_alarm_holds_up_keeps_no_place_from_the_others() {
         amqp.publish_all("", names.map(|name| (QUEUE, "x", id(&name))))
             .await;
         node.raise_memory_alarm().await;
-        let diary = Diary::default();
-        let running = start(consumer, &diary, |message| {
+        let observations = Observations::default();
+        let running = start(consumer, &observations, |message| {
             match (message.message_id(), message.attempt()) {
                 (Some("bad"), 1) => Err("no".into()),
                 _ => Ok(()),
@@ -184,12 +184,12 @@ async fn a_copy_that_an_alarm_holds_up_keeps_no_place_from_the_others() {
         })
         .await;
         assert_eq!(
-            diary.of("bad").len(),
+            observations.of("bad").len(),
             1,
             "its copy waits for the end of the alarm"
         );
         node.set_memory_watermark(0.4).await;
-        diary.until("bad", 2).await;
+        observations.until("bad", 2).await;
         running.close().await;
     })
     .await;
@@ -207,7 +207,7 @@ async fn a_copy_that_its_retrier_has_given_up_is_not_published_after_the_alarm()
         );
         amqp.declare("other", QueueType::Classic).await;
         let orders = client.retrier(QUEUE).unwrap().retry(policy("fixed(1h)"));
-        let failed = Failed::new(QUEUE, "", QUEUE, id("one"), "x").unwrap();
+        let failed = FailedMessage::new(QUEUE, "", QUEUE, id("one"), "x").unwrap();
         let outcome = Outcome::retry(Failure::new("no"));
         let decision = orders.after(&failed, &outcome).await.unwrap().unwrap();
         node.raise_memory_alarm().await;
@@ -218,7 +218,7 @@ async fn a_copy_that_its_retrier_has_given_up_is_not_published_after_the_alarm()
             while publisher.publish(message()).await.is_err() {}
         });
         let management = node.management();
-        eventually(PATIENCE, "the client is blocked", || async {
+        eventually(DEADLINE, "the client is blocked", || async {
             let open = management.connections("/").await.unwrap();
             open.iter()
                 .any(|open| open.state == "blocked")
@@ -248,8 +248,8 @@ async fn what_was_given_up_in_an_alarm_is_not_published_on_the_next_connection()
     const GIVEN_UP: usize = 60;
     on_brokers_where(Broker::is_controllable, |broker| async move {
         let node = broker.own_node(&[]).await;
-        let (wires, port) = (Wires::default(), free_port().await);
-        let _door = wires.lead(port, host_and_port(&node)).await;
+        let (proxies, port) = (CutProxies::default(), free_port().await);
+        let _door = proxies.lead(port, host_and_port(&node)).await;
         let url = format!("amqp://guest:guest@127.0.0.1:{port}/%2f");
         let (client, amqp) = (Client::connect(&url).await.unwrap(), node.connect().await);
         amqp.declare(QUEUE, QueueType::Classic).await;
@@ -262,8 +262,8 @@ async fn what_was_given_up_in_an_alarm_is_not_published_on_the_next_connection()
         for given_up in join_all(wave).await {
             given_up.expect_err("nothing is confirmed meanwhile");
         }
-        wires.cut(PUBLISHING);
-        eventually(PATIENCE, "the client publishes on another one", || async {
+        proxies.cut(PUBLISHING);
+        eventually(DEADLINE, "the client publishes on another one", || async {
             (client.reconnects() == 1 && client.health().is_ok()).then_some(())
         })
         .await;
@@ -337,18 +337,18 @@ async fn an_alarm_outlasts_the_brokers_patience_and_nothing_is_dropped() {
         let limit = table([("x-delivery-limit", int(LIMIT))]);
         // Lines of other tests are told apart by the name.
         let queue = format!("outlasts.{}", broker.version());
-        capture::start();
+        log_capture::start();
         amqp.declare_with(&queue, QueueType::Quorum, limit).await;
         for name in ["0", "1"] {
             amqp.publish_with(&queue, "x", id(name)).await;
         }
-        let diary = Diary::default();
+        let observations = Observations::default();
         let consumer = client.consumer(&queue).dlx(true);
         let consumer = consumer.retry(policy("fixed(1s, retries=5)"));
         client.apply_plan(&consumer.plan().unwrap()).await.unwrap();
         node.raise_memory_alarm().await;
         let over = Instant::now() + LONG;
-        let running = start(consumer, &diary, |message| match message.attempt() {
+        let running = start(consumer, &observations, |message| match message.attempt() {
             1 => Err("no".into()),
             _ => Ok(()),
         })
@@ -356,26 +356,26 @@ async fn an_alarm_outlasts_the_brokers_patience_and_nothing_is_dropped() {
         sleep_until(over).await;
         println!(
             "{broker}: {} runs, {:?}",
-            diary.all().len(),
-            diary.event_names()
+            observations.all().len(),
+            observations.event_names()
         );
-        let is_said = capture::lines()
+        let is_said = log_capture::lines()
             .iter()
             .any(|line| line.contains(&queue) && line.contains("nothing is consumed from it"));
         // From then on RabbitMQ does not count what is returned.
         assert_eq!(is_said, broker.version() < Version::V4_3, "{broker}");
         node.set_memory_watermark(0.6).await;
         for name in ["0", "1"] {
-            eventually(PATIENCE, "it succeeds", || async {
+            eventually(DEADLINE, "it succeeds", || async {
                 let again = |attempt: &Attempt| attempt.message.attempt() == 2;
-                diary.of(name).iter().any(again).then_some(())
+                observations.of(name).iter().any(again).then_some(())
             })
             .await;
         }
         let done = stats(&running, "all is done", |stats| stats.outstanding == 0).await;
         // What was on its way when the alarm came is there as well.
         assert!((2..=8).contains(&done.acked), "{broker}: {done:?}");
-        assert!(!diary.event_names().contains(&"parked"), "{broker}");
+        assert!(!observations.event_names().contains(&"parked"), "{broker}");
         running.close().await;
         client.close().await;
     })
@@ -401,7 +401,7 @@ async fn in_an_alarm_publishing_and_stopping_take_no_longer_than_they_may() {
         assert_eq!(error.kind(), ErrorKind::Timeout);
         assert!(began.elapsed() >= limit);
         let health = || async { client.health().err() };
-        let blocked = eventually(PATIENCE, "the client is not healthy", health).await;
+        let blocked = eventually(DEADLINE, "the client is not healthy", health).await;
         assert!(
             blocked.to_string().contains("memory or disk alarm"),
             "{blocked}"
@@ -411,14 +411,14 @@ async fn in_an_alarm_publishing_and_stopping_take_no_longer_than_they_may() {
         assert!(error.contains("within its timeout of 2s"), "{error}");
         assert!(error.contains("memory or disk alarm"), "{error}");
         // One that waits longer sees the end of the alarm.
-        let long = client.publish(Publish::to_queue("other", "last").timeout(PATIENCE));
+        let long = client.publish(Publish::to_queue("other", "last").timeout(DEADLINE));
         let (told, ()) = tokio::join!(long, async {
             sleep(Duration::from_secs(25)).await;
             node.set_memory_watermark(0.6).await;
         });
         told.unwrap();
         let health = || async { client.health().ok() };
-        eventually(PATIENCE, "the client is healthy", health).await;
+        eventually(DEADLINE, "the client is healthy", health).await;
         node.raise_memory_alarm().await;
         let publisher = client.clone();
         let waits = tokio::spawn(async move {
@@ -426,7 +426,7 @@ async fn in_an_alarm_publishing_and_stopping_take_no_longer_than_they_may() {
             publisher.publish(message.timeout(ALARM * 100)).await
         });
         let health = || async { client.health().err() };
-        eventually(PATIENCE, "the client is blocked again", health).await;
+        eventually(DEADLINE, "the client is blocked again", health).await;
         // The alarm goes on.
         client.close().await;
         let error = waits.await.unwrap().unwrap_err();

@@ -11,14 +11,14 @@ use std::{
 };
 
 use retryrmq::{
-    Consumer, ErrorKind, Message, Outcome, Pause, Running, Subscription, defer, fatal, park,
-    retry_after,
+    Consumer, ErrorKind, Message, Outcome, Pause, RunningConsumer, Subscription, defer, fatal,
+    park, retry_after,
 };
 use retryrmq_harness::{Amqp, on_queue_types};
 use tokio::sync::Notify;
 
-use crate::stage::{
-    Answer, Diary, PARKED, QUEUE, connect_with, id, ms, policy, settled, stats, take,
+use crate::fixture::{
+    Answer, Observations, PARKED, QUEUE, connect_with, id, ms, policy, settled, stats, take,
 };
 
 /// Longer than a test waits: only complete batches come.
@@ -27,14 +27,14 @@ const FOR_ALL: Duration = Duration::from_secs(60);
 /// The batches that a handler got, as the ids of their messages.
 #[derive(Clone, Default)]
 struct Batches {
-    diary: Diary,
+    observations: Observations,
     ids: Arc<Mutex<Vec<Vec<String>>>>,
 }
 
 impl Batches {
     fn note(&self, batch: &[Message]) {
         for message in batch {
-            self.diary.note(message);
+            self.observations.note(message);
         }
         let ids = batch.iter().filter_map(Message::message_id);
         self.ids
@@ -48,7 +48,7 @@ impl Batches {
     }
 
     fn attempts(&self, id: &str) -> Vec<u32> {
-        let seen = self.diary.of(id);
+        let seen = self.observations.of(id);
         seen.iter().map(|seen| seen.message.attempt()).collect()
     }
 }
@@ -63,7 +63,7 @@ async fn start_each(
     consumer: Consumer,
     batches: &Batches,
     answer: impl Fn(&Message) -> Answer + Send + Sync + 'static,
-) -> Running {
+) -> RunningConsumer {
     let batches = batches.clone();
     consumer
         .start_batches(move |batch: Vec<Message>| {
@@ -92,7 +92,7 @@ async fn each_message_of_a_batch_has_its_own_end() {
             .retry(policy("fixed(100ms, retries=2)"))
             .batch(names.len())
             .batch_wait(ms(500))
-            .on_event(batches.diary.listener());
+            .on_event(batches.observations.listener());
         let running = start_each(consumer, &batches, |message| {
             match (message.message_id().unwrap(), message.attempt()) {
                 ("once", 1) | ("always", _) => Err("no".into()),
@@ -209,7 +209,7 @@ async fn what_goes_wrong_in_the_call_is_a_failure_of_all() {
         for message in &parked {
             let id = message.id().unwrap();
             assert_eq!(batches.attempts(id), [1, 2, 3, 4], "{id}");
-            let errors = batches.diary.of(id);
+            let errors = batches.observations.of(id);
             let before = |attempt: usize| errors[attempt].message.last_error().map(str::to_owned);
             assert_eq!(before(0), None);
             for (attempt, said) in [
@@ -262,7 +262,7 @@ async fn a_drain_finishes_the_batch_that_runs_and_requeues_the_one_that_waits() 
         let next = Batches::default();
         let consumer = client.consumer(QUEUE).dlx(true).batch(1);
         let running = start_each(consumer, &next, |_| Ok(())).await;
-        let seen = next.diary.until("c", 1).await;
+        let seen = next.observations.until("c", 1).await;
         assert_eq!(seen[0].message.attempt(), 1);
         settled(&vhost, &amqp, &running, QUEUE).await;
         running.close().await;
@@ -301,11 +301,11 @@ async fn a_crash_in_a_batch_loses_nothing_and_then_each_runs_alone() {
         )
         .await;
         for name in names {
-            batches.diary.until(name, 1).await;
+            batches.observations.until(name, 1).await;
         }
         settled(&vhost, &amqp, &running, QUEUE).await;
         for name in names {
-            let seen = batches.diary.of(name);
+            let seen = batches.observations.of(name);
             assert_eq!(seen.len(), 1, "{name}");
             assert_eq!(seen[0].message.attempt(), 1, "a crash is no failed attempt");
         }
@@ -333,7 +333,7 @@ async fn a_pause_is_decided_by_the_messages_of_a_batch_and_ended_by_one() {
             .pause(pause)
             .batch(names.len())
             .batch_wait(ms(200))
-            .on_event(batches.diary.listener())
+            .on_event(batches.observations.listener())
             .start_batches(move |batch: Vec<Message>| {
                 handled.note(&batch);
                 // The first messages fail, until as many have failed as decide.
@@ -342,8 +342,8 @@ async fn a_pause_is_decided_by_the_messages_of_a_batch_and_ended_by_one() {
             })
             .await
             .unwrap();
-        batches.diary.event("paused").await;
-        batches.diary.event("resumed").await;
+        batches.observations.event("paused").await;
+        batches.observations.event("resumed").await;
         stats(&running, "all are handled", |stats| stats.acked == 4).await;
         settled(&vhost, &amqp, &running, QUEUE).await;
         running.close().await;

@@ -9,7 +9,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::{capture, stage::PATIENCE};
+use crate::{fixture::DEADLINE, log_capture};
 
 /// The sentence of a refusal, which must be of this kind.
 #[track_caller]
@@ -218,7 +218,7 @@ async fn the_management_port_is_not_the_amqp_port() {
 #[tokio::test]
 async fn a_server_that_says_nothing_is_not_waited_for_for_ever() {
     let port = server(|stream| async move {
-        tokio::time::sleep(PATIENCE).await;
+        tokio::time::sleep(DEADLINE).await;
         drop(stream);
     })
     .await;
@@ -235,7 +235,7 @@ async fn the_heartbeat_of_the_url_is_the_connections() {
         let vhost = broker.vhost().await;
         let url = format!("{}?heartbeat=7&name=beating", vhost.url());
         let _client = Client::connect(&url).await.unwrap();
-        eventually(PATIENCE, "both connections beat every 7 s", || async {
+        eventually(DEADLINE, "both connections beat every 7 s", || async {
             let all = broker.management().connections(vhost.name()).await.unwrap();
             let beating = all.iter().filter(|one| {
                 one.raw["timeout"] == 7
@@ -256,7 +256,7 @@ async fn the_heartbeat_of_the_url_is_the_connections() {
 
 #[tokio::test]
 async fn no_password_is_told_to_anybody() {
-    capture::start();
+    log_capture::start();
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let management = broker.management();
@@ -308,7 +308,7 @@ async fn no_password_is_told_to_anybody() {
             }
         }
         management.delete_user(&user).await.unwrap();
-        let lines = capture::lines();
+        let lines = log_capture::lines();
         assert!(
             lines.iter().any(|line| line.contains(&user)),
             "our log was taken down"
@@ -324,7 +324,7 @@ async fn no_password_is_told_to_anybody() {
 
 #[tokio::test]
 async fn no_log_of_the_client_below_holds_the_password() {
-    capture::start();
+    log_capture::start();
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let management = broker.management();
@@ -334,11 +334,11 @@ async fn no_log_of_the_client_below_holds_the_password() {
             .set_permissions(vhost.name(), &user, Permissions::ALL)
             .await
             .unwrap();
-        let watch = capture::Watch::for_password(&password);
+        let watch = log_capture::Watch::for_password(&password);
         let proxy = CutProxy::to(&vhost.url_as(&user, &password)).await;
         let client = Client::connect(proxy.url()).await.unwrap();
         proxy.cut();
-        eventually(PATIENCE, "both connections are back", || async {
+        eventually(DEADLINE, "both connections are back", || async {
             client.reconnects() >= 2
         })
         .await;
@@ -367,7 +367,7 @@ async fn a_broker_that_comes_and_goes_while_connecting_leaves_no_connection_behi
     .await;
     let url = format!("amqp://guest:guest@127.0.0.1:{port}?connection_timeout=300");
     refused(Client::connect(&url).await, ErrorKind::Timeout);
-    eventually(PATIENCE, "the client hangs up", || async {
+    eventually(DEADLINE, "the client hangs up", || async {
         HUNG_UP.load(std::sync::atomic::Ordering::SeqCst)
     })
     .await;
@@ -380,7 +380,7 @@ const LINES_OF_AN_OUTAGE: usize = 8;
 
 #[tokio::test]
 async fn an_outage_is_a_few_lines_in_the_log_whatever_the_number_of_consumers() {
-    capture::start();
+    log_capture::start();
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let proxy = CutProxy::to(vhost.url()).await;
@@ -404,18 +404,21 @@ async fn an_outage_is_a_few_lines_in_the_log_whatever_the_number_of_consumers() 
                 .any(|level| line.contains(level));
             heard && (line.contains(&port) || line.contains(vhost.name()))
         };
-        let before = capture::lines().iter().filter(|line| mine(line)).count();
+        let before = log_capture::lines()
+            .iter()
+            .filter(|line| mine(line))
+            .count();
         proxy.refuse();
         proxy.cut();
         let accepted = proxy.accepted();
-        eventually(PATIENCE, "six tries in vain", || async {
+        eventually(DEADLINE, "six tries in vain", || async {
             let tries = proxy.accepted() - accepted;
             (tries >= 6).then_some(()).ok_or(format!("{tries} tries"))
         })
         .await;
         proxy.resume();
         let amqp = vhost.connect().await;
-        eventually(PATIENCE, "all consume again", || async {
+        eventually(DEADLINE, "all consume again", || async {
             for number in 0..5 {
                 let there = amqp.consumers(&queue(number)).await;
                 if there != Some(1) {
@@ -425,7 +428,7 @@ async fn an_outage_is_a_few_lines_in_the_log_whatever_the_number_of_consumers() 
             Ok(())
         })
         .await;
-        let lines: Vec<_> = capture::lines()
+        let lines: Vec<_> = log_capture::lines()
             .into_iter()
             .filter(mine)
             .skip(before)

@@ -9,7 +9,7 @@ use retryrmq_harness::{
 };
 use serde_json::json;
 
-use crate::stage::{PATIENCE, QUEUE, connect, connect_with, policy};
+use crate::fixture::{DEADLINE, QUEUE, connect, connect_with, policy};
 
 /// What 3.8 had.
 const OLD_FLAGS: &str = "feature_flags = quorum_queue implicit_default_bindings virtual_host_metadata maintenance_mode_status \
@@ -120,7 +120,7 @@ async fn nor_on_3_10_without_the_feature_flag_for_streams() {
             amqp.delete(QUEUE).await;
             let soon = BasicProperties::default().with_expiration("1".into());
             amqp.publish_with("orders.retry.15000", "held", soon).await;
-            eventually(PATIENCE, "the waiting queue holds it", || async {
+            eventually(DEADLINE, "the waiting queue holds it", || async {
                 let queue = vhost.queue("orders.retry.15000").await.ok_or("no queue")?;
                 let held = queue.dead_lettering();
                 (held == Some(1)).then_some(()).ok_or(format!("{held:?}"))

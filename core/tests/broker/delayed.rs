@@ -15,9 +15,9 @@ use retryrmq_harness::{
 use tokio::time::timeout;
 
 use crate::{
-    capture,
     connecting::refused,
-    stage::{Diary, PARKED, PATIENCE, QUEUE, connect, id, policy, start, stats},
+    fixture::{DEADLINE, Observations, PARKED, QUEUE, connect, id, policy, start, stats},
+    log_capture,
 };
 
 const PLUGIN: &str = "plugins = rabbitmq_delayed_message_exchange";
@@ -54,22 +54,22 @@ async fn the_binding_is_made_where_queues_may_not_be_and_again_when_it_is_gone()
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         apply(&client, QUEUE).await;
         unbind(&amqp).await;
-        let diary = Diary::default();
+        let observations = Observations::default();
         let consumer = consumer(&client, QUEUE).declare(false);
-        let running = start(consumer, &diary, |message| match message.attempt() {
+        let running = start(consumer, &observations, |message| match message.attempt() {
             1 => Err("not yet".into()),
             _ => Ok(()),
         })
         .await;
         amqp.publish_with(QUEUE, "x", id("unbound")).await;
-        diary.until("unbound", 2).await;
+        observations.until("unbound", 2).await;
         stats(&running, "it is settled", |stats| stats.outstanding == 0).await;
         // The binding goes with its queue.
         amqp.delete(QUEUE).await;
-        diary.event("disconnected").await;
+        observations.event("disconnected").await;
         amqp.declare(QUEUE, QueueType::Quorum).await;
         amqp.publish_with(QUEUE, "x", id("remade")).await;
-        diary.until("remade", 2).await;
+        observations.until("remade", 2).await;
         running.close().await;
     })
     .await;
@@ -77,7 +77,7 @@ async fn the_binding_is_made_where_queues_may_not_be_and_again_when_it_is_gone()
 
 #[tokio::test]
 async fn who_may_not_bind_is_told_how_to_look() {
-    capture::start();
+    log_capture::start();
     on_brokers_where(Broker::may_have_delayed_messages, |broker| async move {
         let node = broker.own_node(&[PLUGIN]).await;
         let vhost = node.vhost().await;
@@ -99,10 +99,15 @@ async fn who_may_not_bind_is_told_how_to_look() {
         ];
         node.ctl(&may).await;
         let client = Client::connect(&vhost.url_as("bob", "pw")).await.unwrap();
-        let diary = Diary::default();
-        let running = start(consumer(&client, &queue).declare(false), &diary, |_| Ok(())).await;
-        eventually(PATIENCE, "the binding is warned of", || async {
-            capture::lines().into_iter().find(|line| {
+        let observations = Observations::default();
+        let running = start(
+            consumer(&client, &queue).declare(false),
+            &observations,
+            |_| Ok(()),
+        )
+        .await;
+        eventually(DEADLINE, "the binding is warned of", || async {
+            log_capture::lines().into_iter().find(|line| {
                 line.contains("WARN")
                     && line.contains(&format!("`{queue}`"))
                     && line.contains("rabbitmqctl list_bindings")
@@ -112,7 +117,7 @@ async fn who_may_not_bind_is_told_how_to_look() {
         // What was made by somebody else serves.
         let amqp = vhost.connect().await;
         amqp.publish_with(&queue, "x", id("a")).await;
-        diary.until("a", 1).await;
+        observations.until("a", 1).await;
         running.close().await;
     })
     .await;
@@ -175,11 +180,11 @@ async fn an_exchange_of_another_kind_is_refused() {
             ".*",
         ];
         node.ctl(&may).await;
-        capture::start();
+        log_capture::start();
         let bob = Client::connect(&vhost.url_as("bob", "pw")).await.unwrap();
         let subscription = consumer(&bob, &queue).subscribe().await.unwrap();
-        eventually(PATIENCE, "the exchange is warned of", || async {
-            capture::lines().into_iter().find(|line| {
+        eventually(DEADLINE, "the exchange is warned of", || async {
+            log_capture::lines().into_iter().find(|line| {
                 line.contains("WARN")
                     && line.contains(&format!("`{queue}.delayed`"))
                     && line.contains("rabbitmqctl list_exchanges")
@@ -237,13 +242,15 @@ async fn an_exchange_that_was_deleted_is_made_again_while_its_consumer_runs() {
         let node = broker.own_node(&[PLUGIN]).await;
         let vhost = node.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
-        let diary = Diary::default();
-        let running = start(consumer(&client, QUEUE), &diary, |message| {
-            match message.attempt() {
+        let observations = Observations::default();
+        let running = start(
+            consumer(&client, QUEUE),
+            &observations,
+            |message| match message.attempt() {
                 1 => Err("not yet".into()),
                 _ => Ok(()),
-            }
-        })
+            },
+        )
         .await;
         let channel = amqp.new_channel().await;
         let options = ExchangeDeleteOptions::default();
@@ -252,9 +259,9 @@ async fn an_exchange_that_was_deleted_is_made_again_while_its_consumer_runs() {
             .await
             .unwrap();
         amqp.publish_with(QUEUE, "x", id("a")).await;
-        diary.until("a", 2).await;
+        observations.until("a", 2).await;
         stats(&running, "it is settled", |stats| stats.outstanding == 0).await;
-        let names = diary.event_names();
+        let names = observations.event_names();
         assert!(!names.contains(&"disconnected"), "{names:?}");
         running.close().await;
     })
@@ -271,9 +278,9 @@ async fn a_copy_is_not_called_stored_because_nothing_was_heard() {
         let client = Client::connect(&format!("{}?heartbeat=60", proxy.url()))
             .await
             .unwrap();
-        let diary = Diary::default();
+        let observations = Observations::default();
         let dying = Arc::clone(&proxy);
-        let running = start(consumer(&client, QUEUE), &diary, move |message| {
+        let running = start(consumer(&client, QUEUE), &observations, move |message| {
             match message.attempt() {
                 1 => Err("not yet".into()),
                 _ => {
@@ -286,11 +293,11 @@ async fn a_copy_is_not_called_stored_because_nothing_was_heard() {
         .await;
         let amqp = vhost.connect().await;
         amqp.publish_with(QUEUE, "x", id("a")).await;
-        diary.until("a", 2).await;
-        let retried = timeout(Duration::from_secs(4), diary.event("retried")).await;
+        observations.until("a", 2).await;
+        let retried = timeout(Duration::from_secs(4), observations.event("retried")).await;
         assert!(retried.is_err(), "nobody knows whether the copy is stored");
         proxy.resume();
-        diary.event("retried").await;
+        observations.event("retried").await;
         stats(&running, "it is settled", |stats| stats.outstanding == 0).await;
         running.close().await;
     })

@@ -7,14 +7,14 @@ use retryrmq_harness::{QueueType, eventually, on_brokers, on_queue_types};
 use tokio::sync::{Notify, mpsc};
 
 use crate::{
-    capture,
-    stage::{Diary, PATIENCE, QUEUE, connect, id, int, stats, table, take},
+    fixture::{DEADLINE, Observations, QUEUE, connect, id, int, stats, table, take},
+    log_capture,
 };
 
 /// The client is closed at the moment at which its consumer takes its first message, and consumes anew with the whole prefetch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_consumer_that_widens_while_its_client_is_closed_has_not_failed() {
-    capture::start();
+    log_capture::start();
     on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (publisher, amqp) = (connect(&vhost).await, vhost.connect().await);
@@ -48,7 +48,7 @@ async fn a_consumer_that_widens_while_its_client_is_closed_has_not_failed() {
                 client.close().await;
                 running.close().await;
             }
-            let failures: Vec<_> = capture::lines()
+            let failures: Vec<_> = log_capture::lines()
                 .into_iter()
                 .filter(|line| line.contains(&queue))
                 .filter(|line| line.contains("WARN") || line.contains("ERROR"))
@@ -77,10 +77,10 @@ async fn ends_however_many_spend_no_delivery_limit() {
             let names = (0..MESSAGES).map(|number| number.to_string());
             amqp.publish_all("", names.map(|name| (QUEUE, "x", id(&name))))
                 .await;
-            let diary = Diary::default();
+            let observations = Observations::default();
             for _ in 0..6 {
                 let gate = Arc::new(Notify::new());
-                let (handled, entered) = (diary.clone(), Arc::clone(&gate));
+                let (handled, entered) = (observations.clone(), Arc::clone(&gate));
                 let running = client
                     .consumer(QUEUE)
                     .dlx(dlx)
@@ -95,15 +95,15 @@ async fn ends_however_many_spend_no_delivery_limit() {
                     })
                     .await
                     .unwrap();
-                let before = diary.all().len();
+                let before = observations.all().len();
                 stats(&running, "it holds messages that no handler has", |stats| {
-                    stats.outstanding >= 2 && diary.all().len() > before
+                    stats.outstanding >= 2 && observations.all().len() > before
                 })
                 .await;
                 // The end is wanted first: the handler is the last one.
                 tokio::join!(running.close(), async { gate.notify_one() });
             }
-            let handled = diary.all().len();
+            let handled = observations.all().len();
             let left = take(&amqp, QUEUE, MESSAGES - handled).await;
             let seen: BTreeSet<_> = left
                 .iter()
@@ -138,7 +138,7 @@ async fn a_consumer_whose_run_is_dropped_finishes_what_it_has_begun_and_ends() {
             ended = run => panic!("{ended:?}"),
             begun = began.recv() => begun.unwrap(),
         }
-        eventually(PATIENCE, "nobody consumes", || async {
+        eventually(DEADLINE, "nobody consumes", || async {
             match amqp.consumers(QUEUE).await {
                 Some(0) => Ok(()),
                 other => Err(format!("{other:?}")),
@@ -146,7 +146,7 @@ async fn a_consumer_whose_run_is_dropped_finishes_what_it_has_begun_and_ends() {
         })
         .await;
         gate.notify_one();
-        eventually(PATIENCE, "what it had begun is handled", || async {
+        eventually(DEADLINE, "what it had begun is handled", || async {
             let metrics = client.metrics_text();
             let acked = r#"retryrmq_messages_acked_total{queue="orders"} 1"#;
             metrics.contains(acked).then_some(()).ok_or(metrics)

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use retryrmq::{Message, SECOND, defer, fatal, park, retry_after};
 use retryrmq_harness::on_queue_types;
 
-use crate::stage::{Diary, PARKED, QUEUE, connect_with, id, ms, policy, settled, take};
+use crate::fixture::{Observations, PARKED, QUEUE, connect_with, id, ms, policy, settled, take};
 
 #[derive(Debug, thiserror::Error)]
 enum ShopError {
@@ -69,8 +69,8 @@ async fn signals_and_types_are_found_behind_what_wraps_them() {
                     ShopError::OutOfStock => Some("OutOfStock"),
                     _ => None,
                 });
-            let diary = Diary::default();
-            let seen = diary.clone();
+            let observations = Observations::default();
+            let seen = observations.clone();
             let running = if in_the_shop {
                 consumer
                     .start(move |message: Message| {
@@ -102,7 +102,7 @@ async fn signals_and_types_are_found_behind_what_wraps_them() {
                     (
                         message.id().unwrap_or_default().to_owned(),
                         header("x-retry-parked-reason"),
-                        diary.of(message.id().unwrap_or_default()).len(),
+                        observations.of(message.id().unwrap_or_default()).len(),
                     )
                 })
                 .collect();
@@ -116,7 +116,7 @@ async fn signals_and_types_are_found_behind_what_wraps_them() {
             .map(|(id, reason, attempts)| (id.to_owned(), reason.to_owned(), attempts));
             assert_eq!(told, expected, "in the shop: {in_the_shop}");
             for name in ["later", "deferred"] {
-                diary.until(name, 2).await;
+                observations.until(name, 2).await;
             }
             let stock = gone[4].header_text("x-retry-error-type");
             assert_eq!(stock.as_deref(), Some("OutOfStock"));
@@ -134,8 +134,8 @@ async fn a_handler_that_takes_too_long_is_a_timeout_to_rules() {
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
         amqp.publish_with(QUEUE, "1", id("a")).await;
-        let diary = Diary::default();
-        let seen = diary.clone();
+        let observations = Observations::default();
+        let seen = observations.clone();
         let _running = client
             .consumer(QUEUE)
             .dlx(true)
@@ -153,7 +153,7 @@ async fn a_handler_that_takes_too_long_is_a_timeout_to_rules() {
             })
             .await
             .unwrap();
-        diary.until("a", 2).await;
+        observations.until("a", 2).await;
     })
     .await;
 }

@@ -6,9 +6,9 @@ use retryrmq::{
 };
 use retryrmq_harness::{QueueType, on_brokers, on_queue_types};
 
-use crate::stage::{
-    Answer, Diary, PARKED, QUEUE, array, connect, connect_with, id, int, parked, policy, start,
-    stats, table, take, text, with_headers,
+use crate::fixture::{
+    Answer, Observations, PARKED, QUEUE, array, connect, connect_with, id, int, parked, policy,
+    start, stats, table, take, text, with_headers,
 };
 
 /// Values that none of the headers should have.
@@ -94,12 +94,12 @@ async fn values_that_cannot_be_count_as_absent() {
             .iter()
             .map(|(name, headers)| (QUEUE, "x", with_headers(name, headers.clone())));
         amqp.publish_all("", messages).await;
-        let diary = Diary::default();
+        let observations = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
             .retry(policy("fixed(30ms, retries=2)"));
-        let running = start(consumer, &diary, |_| Err("no".into())).await;
+        let running = start(consumer, &observations, |_| Err("no".into())).await;
         let done = stats(&running, "all are parked", |stats| {
             stats.parked as usize == forged.len() && stats.outstanding == 0
         })
@@ -109,7 +109,7 @@ async fn values_that_cannot_be_count_as_absent() {
             (0, 0, 0)
         );
         for (name, _) in &forged {
-            let attempts = diary.of(name);
+            let attempts = observations.of(name);
             let numbers: Vec<u32> = attempts.iter().map(|one| one.message.attempt()).collect();
             assert_eq!(numbers, [1, 2, 3], "{name}");
         }
@@ -164,12 +164,12 @@ async fn counts_that_can_be_are_believed_and_bounded() {
             .iter()
             .map(|(name, headers, ..)| (QUEUE, "x", with_headers(name, headers.clone())));
         amqp.publish_all("", messages).await;
-        let diary = Diary::default();
+        let observations = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
             .retry(policy("fixed(30ms, retries=2)"));
-        let _running = start(consumer, &diary, |_| Err("no".into())).await;
+        let _running = start(consumer, &observations, |_| Err("no".into())).await;
         let all = take(&amqp, PARKED, cases.len()).await;
         for (name, _, first, reason) in cases {
             let message = all
@@ -181,7 +181,7 @@ async fn counts_that_can_be_are_believed_and_bounded() {
                 Some(reason),
                 "{name}"
             );
-            let attempts = diary.of(name);
+            let attempts = observations.of(name);
             match first {
                 0 => assert!(attempts.is_empty(), "{name}"),
                 first => assert_eq!(attempts[0].message.attempt(), first, "{name}"),
@@ -251,13 +251,13 @@ async fn copies_of_large_headers_fit_into_a_frame() {
             amqp.publish_with(QUEUE, name, with_headers(name, headers.clone()))
                 .await;
         }
-        let diary = Diary::default();
+        let observations = Observations::default();
         let long_error = "x".repeat(300 * KIB);
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
             .retry(policy("fixed(30ms, retries=2)"));
-        let running = start(consumer, &diary, move |_: &Message| -> Answer {
+        let running = start(consumer, &observations, move |_: &Message| -> Answer {
             Err(long_error.clone().into())
         })
         .await;
@@ -268,7 +268,7 @@ async fn copies_of_large_headers_fit_into_a_frame() {
                 .find(|message| message.id() == Some(name))
                 .unwrap();
             assert_eq!(message.text(), name);
-            assert_eq!(diary.of(name).len(), 3, "{name}");
+            assert_eq!(observations.of(name).len(), 3, "{name}");
             assert_eq!(message.header_int("x-retry-count"), Some(2), "{name}");
             let error = message.header_text("x-retry-error").unwrap_or_default();
             assert!(error.len() <= 1024, "{name}");
@@ -306,15 +306,19 @@ async fn bodies_of_any_size_come_back_whole() {
         for body in bodies {
             amqp.publish_with(QUEUE, &body, id("sized")).await;
             let expected = body.clone();
-            let diary = Diary::default();
+            let observations = Observations::default();
             let consumer = client
                 .consumer(QUEUE)
                 .dlx(true)
                 .retry(policy("fixed(30ms, retries=1)"));
-            let running = start(consumer, &diary, move |message: &Message| -> Answer {
-                assert!(message.body() == expected, "the body is whole");
-                Err("no".into())
-            })
+            let running = start(
+                consumer,
+                &observations,
+                move |message: &Message| -> Answer {
+                    assert!(message.body() == expected, "the body is whole");
+                    Err("no".into())
+                },
+            )
             .await;
             let message = parked(&amqp).await;
             assert_eq!(message.header_text("x-retry-error").as_deref(), Some("no"));

@@ -7,8 +7,8 @@ use retryrmq_harness::{
     on_queue_types,
 };
 
-use crate::stage::{
-    Answer, Diary, PARKED, PATIENCE, QUEUE, connect_with, id, policy, start, stats, take,
+use crate::fixture::{
+    Answer, DEADLINE, Observations, PARKED, QUEUE, connect_with, id, policy, start, stats, take,
 };
 
 /// All of them, but for those that the broker itself needs many seconds to encode: from 4.0 on, and in quorum queues of
@@ -46,9 +46,9 @@ async fn they_are_handled_like_others() {
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
         amqp.declare("beside", kind).await;
-        let diary = Diary::default();
-        let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
-        let neighbours = Diary::default();
+        let observations = Observations::default();
+        let running = start(client.consumer(QUEUE).dlx(true), &observations, |_| Ok(())).await;
+        let neighbours = Observations::default();
         let neighbour = start(client.consumer("beside").dlx(true), &neighbours, |_| Ok(())).await;
         let count = publish_all(vhost.url(), hostile(&broker, kind)).await;
         let done = stats(&running, "all are handled", |stats| {
@@ -59,7 +59,7 @@ async fn they_are_handled_like_others() {
             (done.delivered as usize, done.reconnects, done.failed),
             (2 * count, 0, 0)
         );
-        let bodies: Vec<Vec<u8>> = diary
+        let bodies: Vec<Vec<u8>> = observations
             .all()
             .iter()
             .map(|attempt| attempt.message.body().to_vec())
@@ -71,7 +71,7 @@ async fn they_are_handled_like_others() {
                 message.name
             );
         }
-        let mended = diary
+        let mended = observations
             .all()
             .iter()
             .filter(|one| one.message.mended().is_some())
@@ -96,7 +96,7 @@ async fn if_their_handler_fails_they_are_parked_and_can_be_replayed() {
         let vhost = broker.vhost().await;
         let (client, amqp): (Client, _) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
-        let diary = Diary::default();
+        let observations = Observations::default();
         let answer = |message: &Message| -> Answer {
             if message.body() == b"innocent" || message.replays() > 0 {
                 Ok(())
@@ -108,7 +108,7 @@ async fn if_their_handler_fails_they_are_parked_and_can_be_replayed() {
             .consumer(QUEUE)
             .dlx(true)
             .retry(policy("fixed(50ms, retries=1)"));
-        let running = start(consumer, &diary, answer).await;
+        let running = start(consumer, &observations, answer).await;
         let count = publish_all(vhost.url(), hostile(&broker, kind)).await;
         let done = stats(&running, "all are settled", |stats| {
             stats.acked as usize == count
@@ -197,7 +197,7 @@ async fn in_the_parking_queue_they_harm_nobody_either() {
             walk.close().await.unwrap();
             (seen, replayed)
         };
-        let (seen, replayed) = tokio::time::timeout(PATIENCE, walking).await.unwrap();
+        let (seen, replayed) = tokio::time::timeout(DEADLINE, walking).await.unwrap();
         assert_eq!(seen, count);
         assert_eq!(amqp.depth(QUEUE).await, Some(replayed));
         assert_eq!(amqp.depth(PARKED).await, Some(0));

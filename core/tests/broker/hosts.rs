@@ -14,9 +14,9 @@ use tokio::time::sleep;
 
 use crate::{
     connecting::{host_and_port, refused},
+    fixture::{DEADLINE, Observations, QUEUE, connect, policy, start},
     logins::cut,
-    stage::{Diary, PATIENCE, QUEUE, connect, policy, start},
-    ways::{CONSUMING, Door, PUBLISHING, Wires, free_port},
+    network::{CONSUMING, CutProxies, GatedProxy, PUBLISHING, free_port},
 };
 
 #[tokio::test]
@@ -94,7 +94,7 @@ type Handled = Arc<Mutex<BTreeSet<String>>>;
 /// Until each is confirmed: a queue that is looking for a leader takes nothing.
 async fn publish(client: &Client, range: std::ops::Range<usize>) {
     for number in range {
-        eventually(PATIENCE, &format!("{number} is confirmed"), || {
+        eventually(DEADLINE, &format!("{number} is confirmed"), || {
             client.publish(Publish::to_queue(QUEUE, number.to_string()))
         })
         .await;
@@ -102,7 +102,7 @@ async fn publish(client: &Client, range: std::ops::Range<usize>) {
 }
 
 async fn until_handled(node: &Node, handled: &Handled, numbers: usize, when: &str) {
-    eventually(PATIENCE, &format!("all are handled {when}"), || async {
+    eventually(DEADLINE, &format!("all are handled {when}"), || async {
         let handled = handled.lock().unwrap().len();
         if handled == numbers {
             Ok(())
@@ -185,7 +185,7 @@ async fn a_cluster_may_lose_any_of_its_nodes() {
 /// As whoever looks after a cluster does it: no node goes while a queue needs it (`rabbitmq-diagnostics
 /// check_if_node_is_quorum_critical`).
 async fn until_dispensable(node: &Node) {
-    eventually(PATIENCE, "no queue needs this node", || async {
+    eventually(DEADLINE, "no queue needs this node", || async {
         let critical = "rabbit_quorum_queue:list_with_minimum_quorum().";
         match node.ctl(&["eval", critical]).await.trim() {
             "[]" => Ok(()),
@@ -219,21 +219,21 @@ async fn an_open_connection_to_a_silent_node_keeps_no_other_away() {
         let nodes = [broker.own_node(&[]).await, broker.own_node(&[]).await];
         nodes[1].join(&nodes[0]).await;
         let (one, other) = (free_port().await, free_port().await);
-        let wires = Wires::default();
-        let first = wires.lead(one, host_and_port(&nodes[0])).await;
+        let proxies = CutProxies::default();
+        let first = proxies.lead(one, host_and_port(&nodes[0])).await;
         // No heartbeat finds out in time.
         let url = format!("amqp://guest:guest@127.0.0.1:{one},127.0.0.1:{other}/%2f?heartbeat=300");
         let client = Client::connect(&url).await.unwrap();
-        let diary = Diary::default();
-        let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
+        let observations = Observations::default();
+        let running = start(client.consumer(QUEUE).dlx(true), &observations, |_| Ok(())).await;
         first.abort();
-        let _second = Door::open(other, host_and_port(&nodes[1])).await;
-        wires.silence(PUBLISHING);
-        wires.cut(CONSUMING);
+        let _second = GatedProxy::open(other, host_and_port(&nodes[1])).await;
+        proxies.silence(PUBLISHING);
+        proxies.cut(CONSUMING);
         let publisher = Client::connect(nodes[1].url()).await.unwrap();
         let message = Publish::to_queue(QUEUE, "x").message_id("one");
         publisher.publish(message).await.unwrap();
-        diary.until("one", 1).await;
+        observations.until("one", 1).await;
         publish(&client, 0..1).await;
         running.close().await;
         publisher.close().await;
@@ -245,7 +245,7 @@ async fn an_open_connection_to_a_silent_node_keeps_no_other_away() {
 /// Closes the connection with this name, and no other.
 async fn cut_one(node: &Node, name: &str) {
     let management = node.management();
-    let connection = eventually(PATIENCE, "the connection is known", || async {
+    let connection = eventually(DEADLINE, "the connection is known", || async {
         let known = management.connections("/").await.unwrap();
         known
             .into_iter()
@@ -258,7 +258,7 @@ async fn cut_one(node: &Node, name: &str) {
 /// Until somebody names a cluster, each of its nodes calls it after itself; and a name may change under a client.
 #[tokio::test]
 async fn the_nodes_of_one_cluster_are_one_whatever_they_call_it() {
-    crate::capture::start();
+    crate::log_capture::start();
     on_brokers_where(Broker::is_controllable, |broker| async move {
         let nodes = [broker.own_node(&[]).await, broker.own_node(&[]).await];
         nodes[1].join(&nodes[0]).await;
@@ -269,15 +269,15 @@ async fn the_nodes_of_one_cluster_are_one_whatever_they_call_it() {
         for login in ["guest:guest", "limited:pw"] {
             let (user, _) = login.split_once(':').unwrap();
             let ports = [free_port().await, free_port().await];
-            let first = Door::open(ports[0], host_and_port(&nodes[0])).await;
+            let first = GatedProxy::open(ports[0], host_and_port(&nodes[0])).await;
             let [one, other] = ports;
             let url = format!("amqp://{login}@127.0.0.1:{one},127.0.0.1:{other}/%2f?name={user}");
             let client = Client::connect(&url).await.unwrap();
-            let diary = Diary::default();
-            let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
+            let observations = Observations::default();
+            let running = start(client.consumer(QUEUE).dlx(true), &observations, |_| Ok(())).await;
             // From now on there is only the other node to come to, and the publishing connection stays at the first.
             first.shut().await;
-            let _second = Door::open(ports[1], host_and_port(&nodes[1])).await;
+            let _second = GatedProxy::open(ports[1], host_and_port(&nodes[1])).await;
             let named = format!("{user}-fleet");
             for (id, at) in [("moved", &nodes[0]), ("renamed", &nodes[1])] {
                 if id == "renamed" {
@@ -290,9 +290,9 @@ async fn the_nodes_of_one_cluster_are_one_whatever_they_call_it() {
                     .await
                     .unwrap();
                 publisher.close().await;
-                diary.until(id, 1).await;
+                observations.until(id, 1).await;
             }
-            let warned: Vec<_> = crate::capture::lines()
+            let warned: Vec<_> = crate::log_capture::lines()
                 .into_iter()
                 .filter(|line| {
                     line.contains("give it one name") && line.contains(&format!("name={named}"))
@@ -313,16 +313,16 @@ async fn what_a_client_does_goes_on_at_another_host() {
         let dead = free_port().await;
         let url = vhost.url().replacen('@', &format!("@127.0.0.1:{dead},"), 1);
         let client = Client::connect(&url).await.unwrap();
-        let diary = Diary::default();
-        let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
+        let observations = Observations::default();
+        let running = start(client.consumer(QUEUE).dlx(true), &observations, |_| Ok(())).await;
         cut(&vhost).await;
-        diary.event("reconnected").await;
+        observations.event("reconnected").await;
         let publisher = connect(&vhost).await;
         publisher
             .publish(Publish::to_queue(QUEUE, "x").message_id("one"))
             .await
             .unwrap();
-        diary.until("one", 1).await;
+        observations.until("one", 1).await;
         running.close().await;
     })
     .await;

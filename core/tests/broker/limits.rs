@@ -18,11 +18,12 @@ use retryrmq_harness::{
 use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
-    capture,
     connecting::{host_and_port, refused},
-    stage::{
-        Diary, PARKED, PATIENCE, QUEUE, id, parked, policy, settled_at, start, table, take, text,
+    fixture::{
+        DEADLINE, Observations, PARKED, QUEUE, id, parked, policy, settled_at, start, table, take,
+        text,
     },
+    log_capture,
 };
 
 const FRAME: usize = 8_192;
@@ -44,13 +45,13 @@ async fn a_copy_fits_the_frame_that_the_broker_negotiates() {
         amqp.publish_with(QUEUE, "near", id("near").with_headers(near))
             .await;
         amqp.publish_with(QUEUE, "small", id("small")).await;
-        let diary = Diary::default();
+        let observations = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
             .prefetch(1)
             .retry(policy("fixed(100ms, retries=1)"));
-        let running = start(consumer, &diary, |message| {
+        let running = start(consumer, &observations, |message| {
             if message.message_id() == Some("near") {
                 Err("e".repeat(12 * 1024).into())
             } else {
@@ -64,8 +65,8 @@ async fn a_copy_fits_the_frame_that_the_broker_negotiates() {
             message.header_text("x-retry-parked-reason").as_deref(),
             Some("exhausted")
         );
-        assert_eq!(diary.until("small", 1).await.len(), 1);
-        assert_eq!(diary.of("near").len(), 2, "one attempt, one retry");
+        assert_eq!(observations.until("small", 1).await.len(), 1);
+        assert_eq!(observations.of("near").len(), 2, "one attempt, one retry");
         settled_at(&amqp, &running, QUEUE, QUEUE).await;
         running.close().await;
 
@@ -147,7 +148,7 @@ async fn a_body_above_a_lowered_limit_fails_alone() {
 async fn a_bad_message_among_many_large_ones_fails_alone() {
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
-        let (client, amqp) = (crate::stage::connect(&vhost).await, vhost.connect().await);
+        let (client, amqp) = (crate::fixture::connect(&vhost).await, vhost.connect().await);
         amqp.declare(QUEUE, QueueType::Classic).await;
         for _ in 0..5 {
             let mut tasks = JoinSet::new();
@@ -166,7 +167,7 @@ async fn a_bad_message_among_many_large_ones_fails_alone() {
                     }
                 });
             }
-            tokio::time::timeout(PATIENCE, tasks.join_all())
+            tokio::time::timeout(DEADLINE, tasks.join_all())
                 .await
                 .expect("all are answered");
         }
@@ -226,13 +227,13 @@ async fn what_was_refused_on_a_connection_is_no_answer_to_what_is_asked_later() 
         let lost = client.reconnects();
         for number in 0..3 * CHANNELS {
             let gone = client.retrier(format!("gone-{number}")).unwrap();
-            eventually(PATIENCE, &format!("{number} is looked for"), || async {
+            eventually(DEADLINE, &format!("{number} is looked for"), || async {
                 gone.exists().await.map(|there| assert!(!there))
             })
             .await;
             let there = client.retrier(QUEUE).unwrap();
             eventually(
-                PATIENCE,
+                DEADLINE,
                 &format!("the other is found, {number}"),
                 || async { there.exists().await.map(|there| assert!(there)) },
             )
@@ -258,11 +259,11 @@ async fn more_waiting_queues_may_be_missing_than_a_connection_has_channels() {
                 .await;
             let client = connect(&node).await;
             let waiting = client.waiting(QUEUE);
-            assert_eq!(waiting.rungs([]).await.unwrap(), []);
+            assert_eq!(waiting.queues([]).await.unwrap(), []);
             let consumer = client.consumer(QUEUE).dlx(true).retry(policy("fixed(1h)"));
             client.apply_plan(&consumer.plan().unwrap()).await.unwrap();
-            let found = waiting.rungs([policy("fixed(1h)")]).await.unwrap();
-            let names: Vec<_> = found.iter().map(|rung| rung.name.as_str()).collect();
+            let found = waiting.queues([policy("fixed(1h)")]).await.unwrap();
+            let names: Vec<_> = found.iter().map(|queue| queue.name.as_str()).collect();
             assert_eq!(names, ["orders.retry.100", "orders.retry.3600000"]);
             let gone: Vec<_> = (0..3 * channels)
                 .map(|name| format!("gone-{name}"))
@@ -289,12 +290,12 @@ async fn looks_at_parking_queues_that_are_missing_cost_no_connection() {
             .await;
         let (client, amqp) = (connect(&node).await, node.connect().await);
         amqp.declare("retryrmq.handover", QueueType::Quorum).await;
-        let diary = Diary::default();
+        let observations = Observations::default();
         let mut running = Vec::new();
         for number in 0..5 {
             let consumer = client.consumer(format!("{QUEUE}-{number}")).dlx(true);
             let consumer = consumer.strategy(Strategy::Service);
-            running.push(start(consumer, &diary, |_| Ok(())).await);
+            running.push(start(consumer, &observations, |_| Ok(())).await);
         }
         // A look is good for five seconds.
         for _ in 0..4 {
@@ -305,7 +306,7 @@ async fn looks_at_parking_queues_that_are_missing_cost_no_connection() {
         amqp.declare(&format!("{QUEUE}-0.parked"), QueueType::Quorum)
             .await;
         amqp.publish(&format!("{QUEUE}-0.parked"), "x").await;
-        eventually(PATIENCE, "it is seen when it is there", || async {
+        eventually(DEADLINE, "it is seen when it is there", || async {
             let text = client.metrics_text();
             let shown = format!("retryrmq_parked_depth{{queue=\"{QUEUE}-0\"}} 1");
             text.contains(&shown).then_some(()).ok_or(text)
@@ -329,11 +330,11 @@ async fn a_plan_may_lack_more_queues_than_a_connection_has_channels() {
         let plan = consumer.plan().unwrap();
         let compared = client.compare_plan(&plan).await.unwrap();
         assert_eq!(compared.len(), plan.items.len());
-        let diary = Diary::default();
-        let running = start(consumer, &diary, |_| Ok(())).await;
+        let observations = Observations::default();
+        let running = start(consumer, &observations, |_| Ok(())).await;
         let message = Publish::to_queue(QUEUE, "x").message_id("one");
         client.publish(message).await.unwrap();
-        diary.until("one", 1).await;
+        observations.until("one", 1).await;
         running.close().await;
         client.close().await;
     })
@@ -379,10 +380,10 @@ async fn every_delay_is_reached(node: &Node, client: Client, what: &str) {
     const MESSAGES: usize = 3;
     let amqp = node.connect().await;
     amqp.declare(QUEUE, QueueType::Quorum).await;
-    let diary = Diary::default();
+    let observations = Observations::default();
     let consumer = client.consumer(QUEUE).dlx(true);
     let consumer = consumer.retry(policy("list(300ms, 500ms, 700ms, 900ms, 1100ms)"));
-    let running = start(consumer, &diary, |_| Err("no".into())).await;
+    let running = start(consumer, &observations, |_| Err("no".into())).await;
     for number in 0..MESSAGES {
         let name = number.to_string();
         amqp.publish_with(QUEUE, "x", id(&name)).await;
@@ -392,15 +393,15 @@ async fn every_delay_is_reached(node: &Node, client: Client, what: &str) {
         let why = message.header_text("x-retry-parked-reason");
         assert_eq!(why.as_deref(), Some("exhausted"), "{what}");
     }
-    let runs = diary.all().len();
+    let runs = observations.all().len();
     println!(
         "{what}: {runs} runs, {:?}, {} reconnects",
-        diary.event_names(),
+        observations.event_names(),
         client.reconnects()
     );
     assert!(runs >= 6 * MESSAGES, "{what}: {runs} runs");
     // A connection that the broker closed has left copies of its messages, which come to their end as well.
-    eventually(PATIENCE, "nothing is left", || async {
+    eventually(DEADLINE, "nothing is left", || async {
         amqp.depth(QUEUE).await == Some(0) && running.stats().outstanding == 0
     })
     .await;
@@ -414,10 +415,10 @@ async fn one_consumer_on_each_channel_is_enough() {
     const MESSAGES: usize = 20;
     on_every_broker_where(allows_one_consumer, |broker| async move {
         let node = broker.own_node(&["consumer_max_per_channel = 1"]).await;
-        capture::start();
+        log_capture::start();
         // No other test has such a node.
         let warnings = || {
-            let lines = capture::lines();
+            let lines = log_capture::lines();
             let about =
                 |line: &&String| line.contains("the broker allows one consumer on a channel");
             lines.iter().filter(about).count()
@@ -427,11 +428,14 @@ async fn one_consumer_on_each_channel_is_enough() {
             let (what, before) = (format!("{broker}, {kind}"), warnings());
             let queue = format!("{QUEUE}.{kind}");
             amqp.declare(&queue, kind).await;
-            let (diary, beside) = (Diary::default(), Arc::new(Beside::default()));
-            let (seen, counted) = (diary.clone(), Arc::clone(&beside));
+            let (observations, beside) = (
+                Observations::default(),
+                Arc::new(ConcurrentHandlers::default()),
+            );
+            let (seen, counted) = (observations.clone(), Arc::clone(&beside));
             let consumer = client.consumer(&queue).dlx(true).concurrency(4);
             let running = consumer
-                .on_event(diary.listener())
+                .on_event(observations.listener())
                 .start(move |message: Message| {
                     seen.note(&message);
                     let counted = Arc::clone(&counted);
@@ -449,12 +453,12 @@ async fn one_consumer_on_each_channel_is_enough() {
                     .await;
             }
             for number in 0..MESSAGES {
-                diary.until(&number.to_string(), 1).await;
+                observations.until(&number.to_string(), 1).await;
             }
             settled_at(&amqp, &running, &what, &queue).await;
-            let events = diary.event_names();
+            let events = observations.event_names();
             let lost = events.iter().filter(|name| **name == "disconnected");
-            let (lost, runs) = (lost.count(), diary.all().len());
+            let (lost, runs) = (lost.count(), observations.all().len());
             let most = beside.most.load(Ordering::SeqCst);
             println!("{what}: {runs} runs, {most} beside each other, {lost} lost, {events:?}");
             assert!(lost <= 1, "{what}: it is known after the first time");
@@ -466,16 +470,16 @@ async fn one_consumer_on_each_channel_is_enough() {
             // Another consumer of the same process knows.
             let other = format!("{queue}.other");
             amqp.declare(&other, kind).await;
-            let again = start(client.consumer(&other).dlx(true), &diary, |_| Ok(())).await;
+            let again = start(client.consumer(&other).dlx(true), &observations, |_| Ok(())).await;
             for number in 0..MESSAGES {
                 amqp.publish_with(&other, "x", id(&format!("other-{number}")))
                     .await;
             }
             for number in 0..MESSAGES {
-                diary.until(&format!("other-{number}"), 1).await;
+                observations.until(&format!("other-{number}"), 1).await;
             }
             settled_at(&amqp, &again, &what, &other).await;
-            let events = diary.event_names();
+            let events = observations.event_names();
             let now = events
                 .iter()
                 .filter(|name| **name == "disconnected")
@@ -499,12 +503,12 @@ fn allows_one_consumer(broker: &Broker) -> bool {
 
 /// How many handlers ran beside each other.
 #[derive(Default)]
-struct Beside {
+struct ConcurrentHandlers {
     now: AtomicUsize,
     most: AtomicUsize,
 }
 
-impl Beside {
+impl ConcurrentHandlers {
     fn enter(&self) {
         let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(now, Ordering::SeqCst);

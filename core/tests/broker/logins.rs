@@ -6,10 +6,10 @@ use std::{
     time::Duration,
 };
 
-use retryrmq::{Client, ClientOptions, Credentials, ErrorKind, Login, Running};
+use retryrmq::{Client, ClientOptions, Credentials, ErrorKind, Login, RunningConsumer};
 use retryrmq_harness::{Permissions, Vhost, eventually, on_brokers};
 
-use crate::stage::{Diary, PATIENCE, QUEUE, start};
+use crate::fixture::{DEADLINE, Observations, QUEUE, start};
 
 /// A user of this vhost, who is gone with it.
 struct User {
@@ -40,13 +40,13 @@ impl User {
 }
 
 /// Somebody who is logged in with the password `old`, and consumes.
-async fn consuming(vhost: &Vhost) -> (User, Client, Diary, Running) {
+async fn consuming(vhost: &Vhost) -> (User, Client, Observations, RunningConsumer) {
     let user = User::new(vhost, "old").await;
     let url = vhost.url_as(&user.name, "old");
     let client = Client::connect(&url).await.unwrap();
-    let diary = Diary::default();
-    let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
-    (user, client, diary, running)
+    let observations = Observations::default();
+    let running = start(client.consumer(QUEUE).dlx(true), &observations, |_| Ok(())).await;
+    (user, client, observations, running)
 }
 
 /// Has the broker close what a user has open.
@@ -57,7 +57,7 @@ pub(crate) async fn cut(vhost: &Vhost) {
 /// Those of it that are for this.
 async fn cut_for(vhost: &Vhost, purpose: &str) {
     let management = vhost.broker().management();
-    let all = eventually(PATIENCE, "the connections are known", || async {
+    let all = eventually(DEADLINE, "the connections are known", || async {
         let mut known = management.connections(vhost.name()).await.unwrap();
         known.retain(|connection| connection.client_name.is_some());
         (known.len() >= 2).then_some(known)
@@ -80,25 +80,25 @@ fn file(vhost: &Vhost, content: &str) -> PathBuf {
 }
 
 async fn until_healthy(client: &Client) {
-    eventually(PATIENCE, "the client is back", || async { client.health() }).await;
+    eventually(DEADLINE, "the client is back", || async { client.health() }).await;
 }
 
 #[tokio::test]
 async fn a_password_that_was_changed_is_told_and_not_tried_in_silence() {
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
-        let (user, client, diary, running) = consuming(&vhost).await;
+        let (user, client, observations, running) = consuming(&vhost).await;
         user.set_password(&vhost, "new").await;
         cut(&vhost).await;
-        let told = diary.event("login_refused").await;
-        let said = told.facts().error.unwrap_or_default().to_owned();
+        let told = observations.event("login_refused").await;
+        let said = told.fields().error.unwrap_or_default().to_owned();
         assert!(said.contains(&user.name) && !said.contains("old"), "{said}");
         let why = client.health().unwrap_err();
         assert_eq!(why.kind(), ErrorKind::AuthenticationFailed);
         user.set_password(&vhost, "old").await;
-        diary.event("reconnected").await;
+        observations.event("reconnected").await;
         until_healthy(&client).await;
-        let told = diary.event_names();
+        let told = observations.event_names();
         let refusals = told.iter().filter(|name| **name == "login_refused");
         assert_eq!(refusals.count(), 1, "once an outage: {told:?}");
         running.close().await;
@@ -110,12 +110,12 @@ async fn a_password_that_was_changed_is_told_and_not_tried_in_silence() {
 async fn a_refusal_of_the_connection_that_copies_go_out_on_is_told_by_itself() {
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
-        let (user, client, diary, running) = consuming(&vhost).await;
+        let (user, client, observations, running) = consuming(&vhost).await;
         user.set_password(&vhost, "new").await;
         cut_for(&vhost, "(publish)").await;
-        diary.event("login_refused").await;
+        observations.event("login_refused").await;
         assert!(
-            !diary.event_names().contains(&"disconnected"),
+            !observations.event_names().contains(&"disconnected"),
             "it consumes all the time"
         );
         user.set_password(&vhost, "old").await;
@@ -130,15 +130,15 @@ async fn a_consumer_that_needs_a_new_connection_tells_that_it_is_refused_though_
  {
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
-        let (user, client, diary, running) = consuming(&vhost).await;
+        let (user, client, observations, running) = consuming(&vhost).await;
         let amqp = vhost.connect().await;
         user.set_password(&vhost, "new").await;
         amqp.delete(QUEUE).await;
-        diary.event("login_refused").await;
+        observations.event("login_refused").await;
         let why = client.health().unwrap_err();
         assert_eq!(why.kind(), ErrorKind::AuthenticationFailed);
         user.set_password(&vhost, "old").await;
-        diary.event("reconnected").await;
+        observations.event("reconnected").await;
         until_healthy(&client).await;
         running.close().await;
     })
@@ -174,7 +174,7 @@ async fn a_client_may_end_when_it_is_refused() {
         let consumer = client.consumer(QUEUE).dlx(true);
         let run = tokio::spawn(consumer.run(|_| async { Ok::<(), std::io::Error>(()) }));
         let amqp = vhost.connect().await;
-        eventually(PATIENCE, "it consumes", || async {
+        eventually(DEADLINE, "it consumes", || async {
             (amqp.consumers(QUEUE).await == Some(1)).then_some(())
         })
         .await;
@@ -199,14 +199,14 @@ async fn a_password_in_a_file_is_read_at_every_connection() {
         let secret = file(&vhost, "old\n");
         let url = in_file(&vhost.url_as(&user.name, "unused"), &secret);
         let client = Client::connect(&url).await.unwrap();
-        let diary = Diary::default();
-        let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
+        let observations = Observations::default();
+        let running = start(client.consumer(QUEUE).dlx(true), &observations, |_| Ok(())).await;
         user.set_password(&vhost, "new").await;
         std::fs::write(&secret, "new").unwrap();
         cut(&vhost).await;
-        diary.event("reconnected").await;
+        observations.event("reconnected").await;
         until_healthy(&client).await;
-        assert!(!diary.event_names().contains(&"login_refused"));
+        assert!(!observations.event_names().contains(&"login_refused"));
         running.close().await;
         client.close().await;
         std::fs::remove_file(&secret).unwrap();
@@ -220,7 +220,7 @@ async fn a_password_in_a_file_is_read_at_every_connection() {
 /// An open connection keeps its user, whatever secret it is given.
 #[tokio::test]
 async fn credentials_of_another_user_are_told_and_do_not_pass_for_a_renewal() {
-    crate::capture::start();
+    crate::log_capture::start();
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let user = User::new(&vhost, "one").await;
@@ -239,8 +239,8 @@ async fn credentials_of_another_user_are_told_and_do_not_pass_for_a_renewal() {
         let options = ClientOptions::new().credentials(credentials);
         let client = Client::connect_with(vhost.url(), options).await.unwrap();
         other.store(true, std::sync::atomic::Ordering::SeqCst);
-        eventually(PATIENCE, "the other user is told of", || async {
-            let lines = crate::capture::lines();
+        eventually(DEADLINE, "the other user is told of", || async {
+            let lines = crate::log_capture::lines();
             let told = lines
                 .iter()
                 .filter(|line| line.contains("another user's") && line.contains(&user.name));
@@ -270,12 +270,12 @@ async fn a_function_is_asked_at_every_connection() {
         assert!(why.contains(&user.name), "not who the URL names: {why}");
         *password.lock().unwrap() = "old";
         let client = Client::connect_with(vhost.url(), options).await.unwrap();
-        let diary = Diary::default();
-        let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
+        let observations = Observations::default();
+        let running = start(client.consumer(QUEUE).dlx(true), &observations, |_| Ok(())).await;
         user.set_password(&vhost, "new").await;
         *password.lock().unwrap() = "new";
         cut(&vhost).await;
-        diary.event("reconnected").await;
+        observations.event("reconnected").await;
         until_healthy(&client).await;
         running.close().await;
     })

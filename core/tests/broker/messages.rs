@@ -3,7 +3,7 @@
 use retryrmq::{Message, park};
 use retryrmq_harness::{eventually, on_queue_types};
 
-use crate::stage::{PATIENCE, QUEUE, connect_with, policy};
+use crate::fixture::{DEADLINE, QUEUE, connect_with, policy};
 
 fn body(message: &Message) -> String {
     String::from_utf8_lossy(message.body()).into_owned()
@@ -45,7 +45,7 @@ async fn each_message_is_answered_and_what_is_dropped_is_a_failed_attempt() {
             seen,
             expected.map(|(text, attempt)| (text.to_owned(), attempt))
         );
-        eventually(PATIENCE, "both are parked", || async {
+        eventually(DEADLINE, "both are parked", || async {
             let stats = messages.stats();
             ((stats.parked, stats.acked, stats.outstanding) == (2, 1, 0))
                 .then_some(())
@@ -73,7 +73,7 @@ async fn what_is_dropped_at_the_end_comes_again_uncounted() {
         let name = body(held.message());
         drop(messages);
         drop(held);
-        eventually(PATIENCE, "both are back", || async {
+        eventually(DEADLINE, "both are back", || async {
             let depth = amqp.depth(QUEUE).await;
             (depth == Some(2))
                 .then_some(())

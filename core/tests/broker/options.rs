@@ -7,7 +7,7 @@ use retryrmq_harness as harness;
 
 use crate::{
     connecting::refused,
-    stage::{QUEUE, connect},
+    fixture::{QUEUE, connect},
 };
 
 #[tokio::test]

@@ -7,18 +7,18 @@ use retryrmq_harness::{Version, eventually, on_brokers};
 use tokio::time::sleep;
 
 use crate::{
-    capture,
     connecting::{host_and_port, refused},
+    fixture::{DEADLINE, Observations, QUEUE, policy, start},
+    log_capture,
     logins::cut,
-    stage::{Diary, PATIENCE, QUEUE, policy, start},
-    ways::{CONSUMING, Door, Wires, behind, free_port},
+    network::{CONSUMING, CutProxies, GatedProxy, behind, free_port},
 };
 
 /// The lines about a broker behind this port, as soon as there are so many.
 async fn told_of(port: u16, what: &str, many: usize) -> Vec<String> {
     let about = |line: &String| line.contains(what) && line.contains(&port.to_string());
-    eventually(PATIENCE, "it was tried often enough", || async {
-        let told: Vec<_> = capture::lines().into_iter().filter(about).collect();
+    eventually(DEADLINE, "it was tried often enough", || async {
+        let told: Vec<_> = log_capture::lines().into_iter().filter(about).collect();
         (told.len() >= many).then_some(told)
     })
     .await
@@ -26,7 +26,7 @@ async fn told_of(port: u16, what: &str, many: usize) -> Vec<String> {
 
 #[tokio::test]
 async fn a_broker_that_is_not_there_yet_is_waited_for() {
-    capture::start();
+    log_capture::start();
     on_brokers(|broker| async move {
         let (at, port) = (host_and_port(&broker), free_port().await);
         let url = format!("amqp://guest:guest@127.0.0.1:{port}/%2f");
@@ -37,7 +37,7 @@ async fn a_broker_that_is_not_there_yet_is_waited_for() {
         assert!(!connecting.is_finished(), "there is nobody yet");
         let warned = told.iter().filter(|line| line.contains(" WARN "));
         assert_eq!(warned.count(), 1, "{told:?}");
-        let door = Door::open(port, at).await;
+        let gated_proxy = GatedProxy::open(port, at).await;
         let client = connecting.await.unwrap().unwrap();
         client.health().unwrap();
         assert!(
@@ -52,7 +52,7 @@ async fn a_broker_that_is_not_there_yet_is_waited_for() {
                 .metrics_text()
                 .contains("retryrmq_connection_up{purpose=\"consume\"} 0")
         );
-        door.shut().await;
+        gated_proxy.shut().await;
         // Who refuses is not waited for.
         let wrong = format!("amqp://guest:wr0ng@{}/%2f", host_and_port(&broker));
         let options = ClientOptions::new().wait(true);
@@ -67,15 +67,15 @@ async fn a_broker_that_is_not_there_yet_is_waited_for() {
 /// The broker that was waited for goes again before anything is consumed, as where all of a cluster starts at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_waits_for_a_broker_waits_for_it_to_subscribe_as_well() {
-    capture::start();
+    log_capture::start();
     on_brokers(|broker| async move {
         let (vhost, port) = (broker.vhost().await, free_port().await);
-        let door = Door::open(port, host_and_port(&broker)).await;
+        let gated_proxy = GatedProxy::open(port, host_and_port(&broker)).await;
         let options = ClientOptions::new().wait(true);
         let client = Client::connect_with(&behind(&vhost, port), options)
             .await
             .unwrap();
-        door.shut().await;
+        gated_proxy.shut().await;
         let subscribing = |queue: &str| {
             let consumer = client.consumer(queue).dlx(true);
             tokio::spawn(async move { consumer.messages().await })
@@ -87,17 +87,17 @@ async fn whoever_waits_for_a_broker_waits_for_it_to_subscribe_as_well() {
         assert!(warned.count() < told.len(), "{told:?}");
         // Nobody waits for this one any more, and it leaves nothing behind.
         other.abort();
-        let door = Door::open(port, host_and_port(&broker)).await;
+        let gated_proxy = GatedProxy::open(port, host_and_port(&broker)).await;
         let mut messages = one.await.unwrap().expect("the broker is back");
         client.publish(Publish::to_queue(QUEUE, "x")).await.unwrap();
         messages.next().await.unwrap().ack();
         messages.close().await;
         // Nor does it wait for longer than its client lives.
-        door.shut().await;
+        gated_proxy.shut().await;
         let third = subscribing("third");
         sleep(Duration::from_millis(100)).await;
         client.close().await;
-        let ended = tokio::time::timeout(PATIENCE, third).await;
+        let ended = tokio::time::timeout(DEADLINE, third).await;
         let error = ended.expect("it ends with its client").unwrap();
         assert_eq!(error.map(drop).unwrap_err().kind(), ErrorKind::Closed);
         // Who refuses is not waited for.
@@ -114,22 +114,22 @@ async fn whoever_waits_for_a_broker_waits_for_it_to_subscribe_as_well() {
 async fn while_the_broker_is_away_publishers_are_told_and_old_depths_are_not_shown() {
     on_brokers(|broker| async move {
         let (vhost, port) = (broker.vhost().await, free_port().await);
-        let door = Door::open(port, host_and_port(&broker)).await;
+        let gated_proxy = GatedProxy::open(port, host_and_port(&broker)).await;
         let client = Client::connect(&behind(&vhost, port)).await.unwrap();
-        let diary = Diary::default();
+        let observations = Observations::default();
         let mut all = Vec::new();
         for queue in ["one", "three", "two"] {
             let consumer = client
                 .consumer(queue)
                 .dlx(true)
                 .retry(policy("fixed(5s, retries=0)"));
-            all.push(start(consumer, &diary, |_| Err("no".into())).await);
+            all.push(start(consumer, &observations, |_| Err("no".into())).await);
             client.publish(Publish::to_queue(queue, "x")).await.unwrap();
         }
         let delayed = || Publish::to_queue("one", "x").delay(Duration::from_secs(3_600));
         client.publish(delayed()).await.unwrap();
         let until_depths = async |number: usize| {
-            eventually(PATIENCE, &format!("{number} depths are shown"), || async {
+            eventually(DEADLINE, &format!("{number} depths are shown"), || async {
                 let text = client.metrics_text();
                 let shown: Vec<_> = text
                     .lines()
@@ -145,14 +145,14 @@ async fn while_the_broker_is_away_publishers_are_told_and_old_depths_are_not_sho
             .await;
         };
         until_depths(3).await;
-        door.shut().await;
+        gated_proxy.shut().await;
         cut(&vhost).await;
         until_depths(0).await;
-        let published = tokio::time::timeout(PATIENCE, client.publish(delayed())).await;
+        let published = tokio::time::timeout(DEADLINE, client.publish(delayed())).await;
         let error = published.expect("the publisher is told").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionLost, "{error}");
         // And why there is none: nobody listens there any more.
-        eventually(PATIENCE, "the publisher is told why", || async {
+        eventually(DEADLINE, "the publisher is told why", || async {
             let error = client.publish(delayed()).await.unwrap_err().to_string();
             error.contains("refused").then_some(()).ok_or(error)
         })
@@ -168,7 +168,7 @@ async fn while_the_broker_is_away_publishers_are_told_and_old_depths_are_not_sho
 async fn both_connections_come_back_together() {
     on_brokers(|broker| async move {
         let (vhost, port) = (broker.vhost().await, free_port().await);
-        let door = Door::open(port, host_and_port(&broker)).await;
+        let gated_proxy = GatedProxy::open(port, host_and_port(&broker)).await;
         let client = Client::connect(&behind(&vhost, port)).await.unwrap();
         let up = || {
             let text = client.metrics_text();
@@ -177,19 +177,19 @@ async fn both_connections_come_back_together() {
             };
             text.lines().filter(is_up).count()
         };
-        door.shut().await;
+        gated_proxy.shut().await;
         cut(&vhost).await;
-        eventually(PATIENCE, "both are lost", || async {
+        eventually(DEADLINE, "both are lost", || async {
             (up() == 0).then_some(())
         })
         .await;
         tokio::time::sleep(Duration::from_secs(12)).await;
-        let door = Door::open(port, host_and_port(&broker)).await;
+        let gated_proxy = GatedProxy::open(port, host_and_port(&broker)).await;
         while up() == 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let first = Instant::now();
-        eventually(PATIENCE, "both are back", || async {
+        eventually(DEADLINE, "both are back", || async {
             (up() == 2).then_some(())
         })
         .await;
@@ -200,7 +200,7 @@ async fn both_connections_come_back_together() {
             first.elapsed()
         );
         client.close().await;
-        door.shut().await;
+        gated_proxy.shut().await;
     })
     .await;
 }
@@ -208,7 +208,7 @@ async fn both_connections_come_back_together() {
 /// The same address is another version after a reconnection, as in a rolling upgrade.
 #[tokio::test]
 async fn a_broker_that_cannot_serve_the_consumer_any_more_is_not_consumed_from() {
-    capture::start();
+    log_capture::start();
     let brokers = retryrmq_harness::brokers();
     let old = brokers
         .iter()
@@ -222,21 +222,21 @@ async fn a_broker_that_cannot_serve_the_consumer_any_more_is_not_consumed_from()
     let (vhost, port) = (old.vhost().await, free_port().await);
     let management = new.management();
     management.create_vhost(vhost.name(), None).await.unwrap();
-    let door = Door::open(port, host_and_port(old)).await;
+    let gated_proxy = GatedProxy::open(port, host_and_port(old)).await;
     let client = Client::connect(&behind(&vhost, port)).await.unwrap();
-    let diary = Diary::default();
+    let observations = Observations::default();
     let queue = format!("upgraded-{}", vhost.name());
     let consumer = client
         .consumer(&queue)
         .dlx(true)
         .strategy(Strategy::DeadLetter)
         .retry(policy("fixed(300ms, retries=30)"));
-    let running = start(consumer, &diary, |_| Ok(())).await;
-    door.shut().await;
+    let running = start(consumer, &observations, |_| Ok(())).await;
+    gated_proxy.shut().await;
     cut(&vhost).await;
-    let _door = Door::open(port, host_and_port(new)).await;
-    eventually(PATIENCE, "the refusal is told", || async {
-        let told = capture::lines().into_iter().any(|line| {
+    let _door = GatedProxy::open(port, host_and_port(new)).await;
+    eventually(DEADLINE, "the refusal is told", || async {
+        let told = log_capture::lines().into_iter().any(|line| {
             line.contains("cannot consume")
                 && line.contains(&queue)
                 && line.contains("cannot hold 30 retries")
@@ -254,24 +254,24 @@ async fn a_broker_that_cannot_serve_the_consumer_any_more_is_not_consumed_from()
 async fn whoever_connects_as_the_broker_goes_does_not_wait_for_its_return() {
     on_brokers(|broker| async move {
         let (vhost, port) = (broker.vhost().await, free_port().await);
-        let wires = Wires::default();
-        let way = wires.lead(port, host_and_port(&broker)).await;
+        let proxies = CutProxies::default();
+        let way = proxies.lead(port, host_and_port(&broker)).await;
         let url = behind(&vhost, port);
         let connecting = tokio::spawn(async move { Client::connect(&url).await });
-        eventually(PATIENCE, "it opens the second", || async {
-            match wires.count() {
+        eventually(DEADLINE, "it opens the second", || async {
+            match proxies.count() {
                 2 => Ok(()),
                 opened => Err(opened.to_string()),
             }
         })
         .await;
         way.abort();
-        wires.cut(CONSUMING);
-        let connected = tokio::time::timeout(PATIENCE, connecting).await;
+        proxies.cut(CONSUMING);
+        let connected = tokio::time::timeout(DEADLINE, connecting).await;
         let client = connected.expect("connecting ends").unwrap();
         // The rest is made again in the background.
         if let Ok(client) = client {
-            eventually(PATIENCE, "the loss is known", || async {
+            eventually(DEADLINE, "the loss is known", || async {
                 client.health().is_err()
             })
             .await;

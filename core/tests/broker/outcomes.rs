@@ -5,15 +5,15 @@ use std::io;
 use retryrmq::{Limits, Message, defer, fatal, park, retry_after, types::AMQPValue};
 use retryrmq_harness::on_queue_types;
 
-use crate::stage::{
-    CLOCK, Diary, PARKED, QUEUE, connect_with, id, int, ms, parked, policy, settled, start, stats,
-    text,
+use crate::fixture::{
+    CLOCK, Observations, PARKED, QUEUE, connect_with, id, int, ms, parked, policy, settled, start,
+    stats, text,
 };
 
 /// A future that panics when it is given up.
-struct Brittle;
+struct PanicsOnDrop;
 
-impl Drop for Brittle {
+impl Drop for PanicsOnDrop {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             panic!("on being dropped");
@@ -27,8 +27,8 @@ async fn a_future_that_panics_at_its_timeout_is_a_failed_attempt_and_its_worker_
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
-        let diary = Diary::default();
-        let handled = diary.clone();
+        let observations = Observations::default();
+        let handled = observations.clone();
         let running = client
             .consumer(QUEUE)
             .dlx(true)
@@ -40,7 +40,7 @@ async fn a_future_that_panics_at_its_timeout_is_a_failed_attempt_and_its_worker_
                 let hangs = message.message_id() == Some("hangs");
                 async move {
                     if hangs {
-                        let _brittle = Brittle;
+                        let _brittle = PanicsOnDrop;
                         std::future::pending::<()>().await;
                     }
                     Ok::<(), io::Error>(())
@@ -50,8 +50,8 @@ async fn a_future_that_panics_at_its_timeout_is_a_failed_attempt_and_its_worker_
             .unwrap();
         amqp.publish_all("", ["hangs", "next"].map(|name| (QUEUE, name, id(name))))
             .await;
-        diary.until("next", 1).await;
-        diary.until("hangs", 2).await;
+        observations.until("next", 1).await;
+        observations.until("hangs", 2).await;
         assert_eq!(parked(&amqp).await.text(), "hangs");
         settled(&vhost, &amqp, &running, QUEUE).await;
         running.close().await;
@@ -107,12 +107,12 @@ async fn each_answer_has_its_consequence() {
         let all = [
             "fine", "once", "later", "junk", "fatal", "deferred", "panics", "wrapped",
         ];
-        let diary = Diary::default();
+        let observations = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
             .retry(policy("fixed(100ms, retries=2)"));
-        let running = start(consumer, &diary, |message| {
+        let running = start(consumer, &observations, |message| {
             match (message.message_id().unwrap(), message.attempt()) {
                 ("once", 1) => Err("no".into()),
                 ("later", 1) => Err(retry_after(ms(330), "busy").into()),
@@ -129,16 +129,16 @@ async fn each_answer_has_its_consequence() {
             .await;
 
         for name in ["once", "panics"] {
-            let attempts = diary.until(name, 2).await;
+            let attempts = observations.until(name, 2).await;
             assert_eq!(attempts[1].message.attempt(), 2, "{name}");
         }
-        let panicked = diary.of("panics").remove(1).message;
+        let panicked = observations.of("panics").remove(1).message;
         assert!(panicked.last_error().unwrap().contains("on purpose"));
         let headers = panicked.headers().unwrap().inner();
         assert_eq!(headers.get("x-retry-error-type"), Some(&text("panic")));
 
-        // A delay of one's own is waited on the next rung of the ladder, to the millisecond.
-        let later = diary.until("later", 2).await;
+        // A delay of one's own is waited on the next delay step, to the millisecond.
+        let later = observations.until("later", 2).await;
         assert_eq!(later[1].message.attempt(), 2);
         assert!(
             later[1].at - later[0].at + CLOCK >= ms(330),
@@ -162,7 +162,7 @@ async fn each_answer_has_its_consequence() {
         assert_eq!(death.inner().get("original-expiration"), Some(&text("330")));
 
         // A deferral spends no attempt, and is counted.
-        let deferred = diary.until("deferred", 3).await;
+        let deferred = observations.until("deferred", 3).await;
         for (times, attempt) in (0..).zip(&deferred) {
             assert_eq!(
                 (attempt.message.attempt(), attempt.message.state().deferrals),
@@ -173,7 +173,7 @@ async fn each_answer_has_its_consequence() {
         let pause = deferred[1].at - deferred[0].at;
         assert!(pause + CLOCK >= ms(120), "came after {pause:?}");
 
-        let mut gone = crate::stage::take(&amqp, PARKED, 3).await;
+        let mut gone = crate::fixture::take(&amqp, PARKED, 3).await;
         gone.sort_by_key(|message| message.id().map(str::to_owned));
         let told: Vec<_> = gone
             .iter()
@@ -195,7 +195,7 @@ async fn each_answer_has_its_consequence() {
             expected.map(|(id, reason, error)| (id, reason.to_owned(), error.to_owned()));
         assert_eq!(told, expected);
         for name in ["fine", "junk", "fatal", "wrapped"] {
-            assert_eq!(diary.of(name).len(), 1, "{name}");
+            assert_eq!(observations.of(name).len(), 1, "{name}");
         }
         let stats = stats(&running, "all is settled", |stats| stats.outstanding == 0).await;
         // fine, once, later, deferred, panics: handled in the end. Deferrals are no failures.
@@ -214,8 +214,8 @@ async fn a_handler_that_takes_too_long_has_failed() {
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
         amqp.publish_with(QUEUE, "1", id("a")).await;
-        let diary = Diary::default();
-        let seen = diary.clone();
+        let observations = Observations::default();
+        let seen = observations.clone();
         let _running = client
             .consumer(QUEUE)
             .dlx(true)
@@ -232,7 +232,7 @@ async fn a_handler_that_takes_too_long_has_failed() {
             })
             .await
             .unwrap();
-        let attempts = diary.until("a", 2).await;
+        let attempts = observations.until("a", 2).await;
         let error = attempts[1].message.last_error().unwrap();
         assert!(error.contains("150ms"), "{error}");
         let headers = attempts[1].message.headers().unwrap().inner();
@@ -250,9 +250,9 @@ async fn a_short_delay_does_not_wait_behind_a_long_one() {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
-        let diary = Diary::default();
+        let observations = Observations::default();
         let consumer = client.consumer(QUEUE).dlx(true);
-        let _running = start(consumer, &diary, |message| {
+        let _running = start(consumer, &observations, |message| {
             match (message.message_id().unwrap(), message.attempt()) {
                 ("long", 1) => Err(retry_after(10 * retryrmq::MINUTE, "busy").into()),
                 ("short", 1) => Err(retry_after(ms(200), "busy").into()),
@@ -261,10 +261,10 @@ async fn a_short_delay_does_not_wait_behind_a_long_one() {
         })
         .await;
         amqp.publish_with(QUEUE, "1", id("long")).await;
-        diary.event("retried").await;
+        observations.event("retried").await;
         amqp.publish_with(QUEUE, "2", id("short")).await;
-        diary.until("short", 2).await;
-        assert_eq!(diary.of("long").len(), 1);
+        observations.until("short", 2).await;
+        assert_eq!(observations.of("long").len(), 1);
         assert_eq!(amqp.depth("orders.retry.630000").await, Some(1));
     })
     .await;
@@ -277,10 +277,10 @@ async fn deferrals_come_to_an_end() {
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
         amqp.publish_with(QUEUE, "1", id("a")).await;
-        let diary = Diary::default();
+        let observations = Observations::default();
         let limits = Limits::default().deferrals(3);
         let consumer = client.consumer(QUEUE).dlx(true).limits(limits);
-        let _running = start(consumer, &diary, |_| Err(defer(ms(20)).into())).await;
+        let _running = start(consumer, &observations, |_| Err(defer(ms(20)).into())).await;
         let message = parked(&amqp).await;
         assert_eq!(message.header("x-retry-deferrals"), Some(int(3)));
         assert_eq!(
@@ -289,9 +289,9 @@ async fn deferrals_come_to_an_end() {
         );
         let error = message.header_text("x-retry-error").unwrap();
         assert!(error.contains("deferred 3 times"), "{error}");
-        assert_eq!(diary.all().len(), 4);
+        assert_eq!(observations.all().len(), 4);
         assert!(
-            diary
+            observations
                 .all()
                 .iter()
                 .all(|attempt| attempt.message.attempt() == 1)

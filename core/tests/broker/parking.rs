@@ -9,8 +9,9 @@ use retryrmq_harness::{
 
 use crate::{
     connecting::refused,
-    stage::{
-        Diary, PARKED, PATIENCE, QUEUE, connect, connect_with, id, policy, start, table, take, text,
+    fixture::{
+        DEADLINE, Observations, PARKED, QUEUE, connect, connect_with, id, policy, start, table,
+        take, text,
     },
 };
 
@@ -34,7 +35,7 @@ pub(crate) fn ids(records: &[Record]) -> Vec<String> {
 
 /// Waits until so many are ready in the parking queue.
 pub(crate) async fn ready(amqp: &harness::Amqp, count: u32) {
-    harness::eventually(PATIENCE, &format!("{count} are parked"), || async {
+    harness::eventually(DEADLINE, &format!("{count} are parked"), || async {
         let depth = amqp.depth(PARKED).await;
         if depth == Some(count) {
             Ok(())
@@ -57,13 +58,13 @@ async fn parked_messages_are_looked_at_replayed_and_dropped() {
         assert!(why.contains("`orders.parked`"), "{why}");
 
         amqp.declare(QUEUE, kind).await;
-        let diary = Diary::default();
+        let observations = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
             .retry(policy("fixed(50ms, retries=1)"));
         // One at a time, so that they are parked in order.
-        let running = start(consumer.prefetch(1), &diary, |message| {
+        let running = start(consumer.prefetch(1), &observations, |message| {
             if message.replays() > 0 {
                 Ok(())
             } else {
@@ -100,7 +101,7 @@ async fn parked_messages_are_looked_at_replayed_and_dropped() {
         refused(walk.replay(&a).await, ErrorKind::InvalidOption);
         refused(walk.drop(&b).await, ErrorKind::InvalidOption);
         refused(walk.drop(first).await, ErrorKind::InvalidOption);
-        let attempts = diary.until("a", 2).await;
+        let attempts = observations.until("a", 2).await;
         let again = &attempts[1].message;
         assert_eq!((again.attempt(), again.replays()), (1, 1));
         assert_eq!(again.exchange(), "");
@@ -381,10 +382,10 @@ async fn what_the_broker_parked_is_understood_as_well() {
             walk.replay(&record).await.unwrap();
         }
         walk.close().await.unwrap();
-        let diary = Diary::default();
-        let _running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
+        let observations = Observations::default();
+        let _running = start(client.consumer(QUEUE).dlx(true), &observations, |_| Ok(())).await;
         for name in ["rejected", "expired"] {
-            let message = diary.until(name, 1).await.remove(0).message;
+            let message = observations.until(name, 1).await.remove(0).message;
             assert_eq!(
                 (message.exchange(), message.routing_key()),
                 ("amq.topic", "eu.order")
@@ -392,7 +393,7 @@ async fn what_the_broker_parked_is_understood_as_well() {
             assert_eq!((message.attempt(), message.replays()), (1, 1), "{name}");
             assert_eq!(message.properties().expiration(), &None);
         }
-        diary.until("by hand", 1).await;
+        observations.until("by hand", 1).await;
     })
     .await;
 }

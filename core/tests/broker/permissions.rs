@@ -5,7 +5,7 @@ use retryrmq_harness::{Broker, Permissions, QueueType, Version, Vhost, on_every_
 
 use crate::{
     connecting::refused,
-    stage::{Diary, PARKED, QUEUE, connect, id, parked, policy, start},
+    fixture::{Observations, PARKED, QUEUE, connect, id, parked, policy, start},
 };
 
 const FAMILY: &str = r"^orders(\.retry\.[0-9]+|\.parked|\.unreadable)?$";
@@ -90,10 +90,10 @@ async fn what_is_missing_is_told_as_the_pattern_to_grant() {
         // Exactly what the sentence asks for is enough.
         user.may(FAMILY, DEFAULT_EXCHANGE, FAMILY).await;
         let client = user.client().await;
-        let (diary, amqp) = (Diary::default(), vhost.connect().await);
+        let (observations, amqp) = (Observations::default(), vhost.connect().await);
         let _running = start(
             consumer(&client).retry(policy("fixed(100ms, retries=1)")),
-            &diary,
+            &observations,
             |_| Err("no".into()),
         )
         .await;
@@ -101,7 +101,7 @@ async fn what_is_missing_is_told_as_the_pattern_to_grant() {
             .publish(Publish::to_queue(QUEUE, "1").message_id("a"))
             .await
             .unwrap();
-        diary.until("a", 2).await;
+        observations.until("a", 2).await;
         assert_eq!(parked(&amqp).await.id(), Some("a"));
         user.gone().await;
     })
@@ -127,10 +127,10 @@ async fn what_was_made_beforehand_works_with_read_and_write_alone() {
             .unwrap();
         user.may(NOTHING, DEFAULT_EXCHANGE, FAMILY).await;
         let client = user.client().await;
-        let diary = Diary::default();
-        let running = start(consumer(&client), &diary, |_| Err("no".into())).await;
+        let observations = Observations::default();
+        let running = start(consumer(&client), &observations, |_| Err("no".into())).await;
         amqp.publish_with(QUEUE, "1", id("a")).await;
-        diary.until("a", 2).await;
+        observations.until("a", 2).await;
         assert_eq!(parked(&amqp).await.id(), Some("a"));
         running.close().await;
 

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use retryrmq::{Backoff, Rule, types::AMQPValue};
 use retryrmq_harness::on_queue_types;
 
-use crate::stage::{
-    Answer, CLOCK, Diary, QUEUE, connect_with, id, ms, parked, policy, start, table, take, text,
-    with_headers,
+use crate::fixture::{
+    Answer, CLOCK, Observations, QUEUE, connect_with, id, ms, parked, policy, start, table, take,
+    text, with_headers,
 };
 
 #[tokio::test]
@@ -17,12 +17,12 @@ async fn jitter_spreads_over_three_queues_and_is_never_early() {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
-        let diary = Diary::default();
+        let observations = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
             .retry(policy("fixed(400ms, jitter=0.5)"));
-        let _running = start(consumer, &diary, |message| match message.attempt() {
+        let _running = start(consumer, &observations, |message| match message.attempt() {
             1 => Err("no".into()),
             _ => Ok(()),
         })
@@ -32,7 +32,7 @@ async fn jitter_spreads_over_three_queues_and_is_never_early() {
             .await;
         let mut waited: BTreeMap<u64, usize> = BTreeMap::new();
         for name in &names {
-            let attempts = diary.until(name, 2).await;
+            let attempts = observations.until(name, 2).await;
             let Some(AMQPValue::FieldArray(deaths)) = attempts[1]
                 .message
                 .headers()
@@ -103,8 +103,8 @@ async fn the_first_rule_that_holds_decides() {
             .dlx(true)
             .retry(Backoff::fixed(ms(54)).retries(4))
             .rules(rules);
-        let diary = Diary::default();
-        let seen = diary.clone();
+        let observations = Observations::default();
+        let seen = observations.clone();
         let _running = consumer
             .start(move |message: retryrmq::Message| {
                 seen.note(&message);
@@ -135,7 +135,7 @@ async fn the_first_rule_that_holds_decides() {
         )
         .await;
         let mut counts = BTreeMap::new();
-        for message in take(&amqp, crate::stage::PARKED, 3).await {
+        for message in take(&amqp, crate::fixture::PARKED, 3).await {
             counts.insert(
                 message.id().unwrap().to_owned(),
                 message.header_int("x-retry-count").unwrap(),
@@ -155,7 +155,7 @@ async fn the_first_rule_that_holds_decides() {
             .retry(Backoff::fixed(ms(54)).retries(4))
             .rules(["error=*Timeout => fixed(53ms, retries=3)".parse().unwrap()]);
         let answer = |_: &retryrmq::Message| -> Answer { Err("text".into()) };
-        let _plain = start(plain, &diary, answer).await;
+        let _plain = start(plain, &observations, answer).await;
         amqp.publish_with("plain", "1", id("text")).await;
         let last = take(&amqp, "plain.parked", 1).await.remove(0);
         assert_eq!(last.header_int("x-retry-count"), Some(4));
@@ -192,12 +192,12 @@ async fn what_would_come_too_late_is_parked_as_too_old() {
         let new = id("new").with_timestamp(now);
         amqp.publish_all("", [(QUEUE, "1", old), (QUEUE, "2", new)])
             .await;
-        let diary = Diary::default();
+        let observations = Observations::default();
         let text = "fixed(50ms, retries=2, max_age=30m, age_from=published)";
         let consumer = client.consumer(QUEUE).dlx(true).retry(policy(text));
-        let _running = start(consumer, &diary, |_| Err("no".into())).await;
+        let _running = start(consumer, &observations, |_| Err("no".into())).await;
         let mut reasons = BTreeMap::new();
-        for message in take(&amqp, crate::stage::PARKED, 2).await {
+        for message in take(&amqp, crate::fixture::PARKED, 2).await {
             reasons.insert(
                 message.id().unwrap().to_owned(),
                 message.header_text("x-retry-parked-reason").unwrap(),
@@ -205,7 +205,10 @@ async fn what_would_come_too_late_is_parked_as_too_old() {
         }
         assert_eq!(reasons["old"], "too-old");
         assert_eq!(reasons["new"], "exhausted");
-        assert_eq!((diary.of("old").len(), diary.of("new").len()), (1, 3));
+        assert_eq!(
+            (observations.of("old").len(), observations.of("new").len()),
+            (1, 3)
+        );
     })
     .await;
 }
@@ -217,7 +220,7 @@ async fn without_retries_the_first_failure_parks() {
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
         amqp.publish_with(QUEUE, "1", id("a")).await;
-        let diary = Diary::default();
+        let observations = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
@@ -227,9 +230,9 @@ async fn without_retries_the_first_failure_parks() {
             3,
             "and nothing waits anywhere but for the detour"
         );
-        let _running = start(consumer, &diary, |_| Err("no".into())).await;
+        let _running = start(consumer, &observations, |_| Err("no".into())).await;
         assert_eq!(parked(&amqp).await.header_int("x-retry-count"), Some(0));
-        assert_eq!(diary.all().len(), 1);
+        assert_eq!(observations.all().len(), 1);
     })
     .await;
 }

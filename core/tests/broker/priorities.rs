@@ -5,14 +5,17 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use retryrmq::{Client, Consumer, Message, Running};
+use retryrmq::{Client, Consumer, Message, RunningConsumer};
 use retryrmq_harness::{eventually, on_queue_types};
 use tokio::sync::watch;
 
-use crate::stage::{PATIENCE, QUEUE, connect_with};
+use crate::fixture::{DEADLINE, QUEUE, connect_with};
 
 /// A consumer whose handlers wait while the gate is closed, and what they have begun with.
-async fn begin(consumer: Consumer, gate: watch::Receiver<bool>) -> (Running, Arc<AtomicUsize>) {
+async fn begin(
+    consumer: Consumer,
+    gate: watch::Receiver<bool>,
+) -> (RunningConsumer, Arc<AtomicUsize>) {
     let begun = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&begun);
     let running = consumer
@@ -32,7 +35,7 @@ fn consumer(client: &Client) -> Consumer {
 }
 
 async fn until(what: &str, holds: impl Fn() -> bool) {
-    eventually(PATIENCE, what, || async {
+    eventually(DEADLINE, what, || async {
         if holds() { Ok(()) } else { Err("not yet") }
     })
     .await;

@@ -3,8 +3,8 @@
 use retryrmq::{DIRECT_REPLY_TO, Message, Resend, defer};
 use retryrmq_harness::{Amqp10, Message10, QueueType, Version, on_every_broker_where};
 
-use crate::stage::{
-    Answer, Diary, PARKED, QUEUE, connect_with, id, policy, start, stats, take, text,
+use crate::fixture::{
+    Answer, Observations, PARKED, QUEUE, connect_with, id, policy, start, stats, take, text,
 };
 
 const HEADER: &str = "x-retry-reply-to";
@@ -36,17 +36,17 @@ async fn a_reply_to_that_no_copy_may_have_is_in_a_header_and_shown_as_the_proper
                 let asks = Message10::new("x").id("asks").reply_to(DIRECT_REPLY_TO);
                 other.publish(&format!("/queues/{QUEUE}"), &asks).await;
                 amqp.publish_with(QUEUE, "x", id("plain")).await;
-                let diary = Diary::default();
+                let observations = Observations::default();
                 let consumer = client
                     .consumer(QUEUE)
                     .dlx(true)
                     .retry(policy("fixed(50ms, retries=1)"));
-                let running = start(consumer, &diary, answer).await;
+                let running = start(consumer, &observations, answer).await;
                 // Deferred, failed, failed again.
-                for attempt in diary.until("asks", 3).await {
+                for attempt in observations.until("asks", 3).await {
                     assert_eq!(shown(&attempt.message), Some(DIRECT_REPLY_TO));
                 }
-                diary.until("plain", 3).await;
+                observations.until("plain", 3).await;
                 stats(&running, "both are parked", |stats| stats.parked == 2).await;
                 let mut walk = client.parked(QUEUE).browse().await.unwrap();
                 let mut replayed = 0;
@@ -60,9 +60,9 @@ async fn a_reply_to_that_no_copy_may_have_is_in_a_header_and_shown_as_the_proper
                 }
                 walk.close().await.unwrap();
                 assert_eq!(replayed, 2);
-                let attempts = diary.until("asks", 4).await;
+                let attempts = observations.until("asks", 4).await;
                 assert_eq!(shown(&attempts[3].message), Some(DIRECT_REPLY_TO));
-                diary.until("plain", 4).await;
+                observations.until("plain", 4).await;
                 running.close().await;
                 assert_eq!(amqp.depth(QUEUE).await, Some(0));
                 assert_eq!(amqp.depth(PARKED).await, Some(0));

@@ -12,8 +12,8 @@ use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
     connecting::{host_and_port, refused},
-    stage::{CLOCK, PATIENCE, QUEUE, connect, connect_with, id, ms, table, take, text},
-    ways::{PUBLISHING, Wires, free_port},
+    fixture::{CLOCK, DEADLINE, QUEUE, connect, connect_with, id, ms, table, take, text},
+    network::{CutProxies, PUBLISHING, free_port},
 };
 
 #[tokio::test]
@@ -276,7 +276,7 @@ async fn a_delayed_message_arrives_later_and_never_early() {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
-        // The first on a rung waits until the rung is a safe place; that must not be told as an error.
+        // The first in a waiting queue waits until that queue is a safe place; that must not be told as an error.
         let began = Instant::now();
         let own = table([("tenant", text("acme"))]);
         let message = Publish::to_queue(QUEUE, "x")
@@ -317,7 +317,7 @@ async fn a_message_in_a_young_queue_is_not_called_safe_because_nothing_was_heard
         let delayed = Publish::to_queue(QUEUE, "x").delay(ms(2_700));
         let publisher = client.clone();
         let publishing = tokio::spawn(async move { publisher.publish(delayed).await });
-        eventually(PATIENCE, "the message waits", || async {
+        eventually(DEADLINE, "the message waits", || async {
             match amqp.depth("orders.retry.3200").await {
                 Some(1) => Ok(()),
                 other => Err(format!("{other:?}")),
@@ -378,12 +378,12 @@ async fn a_full_queue_says_no_and_that_is_told() {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         let full = table([
-            ("x-max-length", crate::stage::int(1)),
+            ("x-max-length", crate::fixture::int(1)),
             ("x-overflow", text("reject-publish")),
         ]);
         amqp.declare_with(QUEUE, kind, full).await;
         // A quorum queue takes a few more before it says no.
-        let refused = tokio::time::timeout(PATIENCE, async {
+        let refused = tokio::time::timeout(DEADLINE, async {
             loop {
                 match client.publish(Publish::to_queue(QUEUE, "x")).await {
                     Ok(()) => {}
@@ -462,20 +462,20 @@ async fn a_confirm_that_comes_too_late_is_nobody_elses() {
 async fn without_a_connection_all_that_go_alone_are_told_together() {
     const ASKED: usize = 20;
     on_brokers(|broker| async move {
-        let (wires, port) = (Wires::default(), free_port().await);
-        let door = wires.lead(port, host_and_port(&broker)).await;
+        let (proxies, port) = (CutProxies::default(), free_port().await);
+        let gated_proxy = proxies.lead(port, host_and_port(&broker)).await;
         let url = format!("amqp://guest:guest@127.0.0.1:{port}/%2f");
         let client = Client::connect(&url).await.unwrap();
         let message = || client.publish(Publish::to_exchange("no.such.exchange", "x", "x"));
         refused(message().await, ErrorKind::Unroutable);
-        door.abort();
-        wires.cut(PUBLISHING);
-        eventually(PATIENCE, "the connection is known to be lost", || async {
+        gated_proxy.abort();
+        proxies.cut(PUBLISHING);
+        eventually(DEADLINE, "the connection is known to be lost", || async {
             client.health().err().map(drop)
         })
         .await;
         let all = join_all((0..ASKED).map(|_| message()));
-        let told = timeout(PATIENCE, all).await.expect("each is told");
+        let told = timeout(DEADLINE, all).await.expect("each is told");
         for answer in told {
             refused(answer, ErrorKind::ConnectionLost);
         }
@@ -512,7 +512,7 @@ async fn what_a_wave_had_no_time_for_is_not_published_later() {
             .await
             .unwrap();
         // On its own channel, which is slower with what was on its way.
-        eventually(PATIENCE, "the last one is there", || async {
+        eventually(DEADLINE, "the last one is there", || async {
             let there = amqp.drain(QUEUE).await;
             let late = there.iter().filter(|message| message.text() != "last");
             println!("{broker}: {} of {ASKED} are there", late.clone().count());
@@ -539,14 +539,14 @@ async fn closing_waits_for_what_is_being_published() {
         let (publishing, closing) = (client.clone(), client.clone());
         let published = tokio::spawn(async move { publishing.publish(message()).await });
         // For two seconds its queue is no safe place.
-        eventually(PATIENCE, "it is stored", || async {
+        eventually(DEADLINE, "it is stored", || async {
             amqp.depth("orders.retry.500000")
                 .await
                 .filter(|depth| *depth > 0)
         })
         .await;
         let closed = tokio::spawn(async move { closing.close().await });
-        eventually(PATIENCE, "others are refused", || async {
+        eventually(DEADLINE, "others are refused", || async {
             client.publish(Publish::to_queue(QUEUE, "y")).await.err()
         })
         .await;
@@ -561,13 +561,13 @@ async fn closing_waits_for_what_is_being_published() {
 #[tokio::test]
 async fn closing_waits_for_no_lost_connection() {
     on_brokers(|broker| async move {
-        let (wires, port) = (Wires::default(), free_port().await);
-        let door = wires.lead(port, host_and_port(&broker)).await;
+        let (proxies, port) = (CutProxies::default(), free_port().await);
+        let gated_proxy = proxies.lead(port, host_and_port(&broker)).await;
         let url = format!("amqp://guest:guest@127.0.0.1:{port}/%2f");
         let client = Client::connect(&url).await.unwrap();
-        door.abort();
-        wires.cut(PUBLISHING);
-        eventually(PATIENCE, "the connection is known to be lost", || async {
+        gated_proxy.abort();
+        proxies.cut(PUBLISHING);
+        eventually(DEADLINE, "the connection is known to be lost", || async {
             client.health().err().map(drop)
         })
         .await;
@@ -591,7 +591,7 @@ async fn a_delayed_message_for_several_queues_is_refused_before_anything_is_sent
             amqp.declare(queue, QueueType::Quorum).await;
         }
         for name in ["CC", "BCC"] {
-            let headers = table([(name, crate::stage::array(vec![text("other")]))]);
+            let headers = table([(name, crate::fixture::array(vec![text("other")]))]);
             let message = Publish::to_queue(QUEUE, "x").headers(headers);
             let error = client.publish(message.clone().delay(ms(100))).await;
             let error = error.unwrap_err();

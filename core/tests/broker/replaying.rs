@@ -10,10 +10,11 @@ use retryrmq_harness::{
 };
 
 use crate::{
-    parking::{ids, ready, records},
-    stage::{
-        Diary, PARKED, QUEUE, connect, connect_with, id, int, policy, start, table, take, text,
+    fixture::{
+        Observations, PARKED, QUEUE, connect, connect_with, id, int, policy, start, table, take,
+        text,
     },
+    parking::{ids, ready, records},
 };
 
 /// Quorum queues of 4.x hand out what has a priority of 5 and more first: what is parked again at once would come, and be
@@ -41,19 +42,19 @@ async fn what_comes_back_at_once_is_replayed_once() {
             amqp.publish_all("", (0..NORMAL + URGENT).map(message))
                 .await;
             ready(&amqp, 260).await;
-            let diary = Diary::default();
+            let observations = Observations::default();
             let consumer = client
                 .consumer(QUEUE)
                 .dlx(true)
                 .retry(policy("fixed(50ms, retries=0)"));
-            let _running = start(consumer, &diary, |_| Err(park("again").into())).await;
+            let _running = start(consumer, &observations, |_| Err(park("again").into())).await;
             let mut walk = client.parked(QUEUE).browse().await.unwrap();
             let mut replayed = BTreeMap::new();
             while let Some(record) = walk.next().await.unwrap() {
                 let name = record.message().message_id().unwrap().to_owned();
                 walk.replay(&record).await.unwrap();
                 // Long enough for the consumer to park it again.
-                diary.until(&name, 1).await;
+                observations.until(&name, 1).await;
                 *replayed.entry(name).or_insert(0) += 1;
             }
             walk.close().await.unwrap();
@@ -161,9 +162,9 @@ async fn a_new_parking_has_nothing_of_an_old_one() {
         amqp.declare(QUEUE, QueueType::Quorum).await;
         amqp.publish_with(QUEUE, "x", id("a").with_headers(earlier()))
             .await;
-        let diary = Diary::default();
+        let observations = Observations::default();
         let consumer = client.consumer(QUEUE).dlx(true);
-        let _running = start(consumer, &diary, |_| Err(park("NEW").into())).await;
+        let _running = start(consumer, &observations, |_| Err(park("NEW").into())).await;
         ready(&amqp, 1).await;
         let seen = records(&client).await;
         assert_eq!(ids(&seen), ["a"]);
@@ -192,12 +193,12 @@ async fn a_retry_carries_no_record_of_a_parking() {
         headers.insert("x-retry-count".into(), int(0));
         amqp.publish_with(QUEUE, "x", id("a").with_headers(headers))
             .await;
-        let diary = Diary::default();
+        let observations = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
             .retry(policy("fixed(10ms, retries=1)"));
-        let _running = start(consumer, &diary, |message| {
+        let _running = start(consumer, &observations, |message| {
             if message.attempt() == 1 {
                 Err("not yet".into())
             } else {
@@ -205,7 +206,7 @@ async fn a_retry_carries_no_record_of_a_parking() {
             }
         })
         .await;
-        let attempts = diary.until("a", 2).await;
+        let attempts = observations.until("a", 2).await;
         let headers = attempts[1].message.headers().unwrap().inner();
         for gone in ["parked-at", "parked-reason", "error-stack", "fingerprint"] {
             let name = format!("x-retry-{gone}");

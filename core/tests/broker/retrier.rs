@@ -2,16 +2,16 @@
 
 use std::time::Instant;
 
-use retryrmq::{ErrorKind, Event, Failed, Failure, Outcome, ParkReason};
+use retryrmq::{ErrorKind, Event, FailedMessage, Failure, Outcome, ParkReason};
 use retryrmq_harness::{QueueType, on_brokers, on_queue_types};
 
-use crate::stage::{
-    PARKED, PATIENCE, QUEUE, connect, connect_with, id, int, parked, policy, table, take,
+use crate::fixture::{
+    DEADLINE, PARKED, QUEUE, connect, connect_with, id, int, parked, policy, table, take,
     with_headers,
 };
 
-fn failed(properties: retryrmq::BasicProperties) -> Failed {
-    Failed::new(QUEUE, "shop", "eu.de", properties, b"a body".to_vec()).unwrap()
+fn failed(properties: retryrmq::BasicProperties) -> FailedMessage {
+    FailedMessage::new(QUEUE, "shop", "eu.de", properties, b"a body".to_vec()).unwrap()
 }
 
 fn no() -> Outcome {
@@ -40,7 +40,8 @@ async fn a_message_waits_comes_back_counted_and_is_parked_with_its_record() {
             Some("shop")
         );
         // It failed again: its headers say how often.
-        let again = Failed::new(QUEUE, "", QUEUE, back.properties, b"a body".to_vec()).unwrap();
+        let again =
+            FailedMessage::new(QUEUE, "", QUEUE, back.properties, b"a body".to_vec()).unwrap();
         assert_eq!((again.attempt(), again.routing_key()), (2, "eu.de"));
         let decision = orders.after(&again, &no()).await.unwrap().unwrap();
         assert!(matches!(
@@ -110,7 +111,7 @@ async fn queues_are_made_when_they_are_needed_and_made_again_and_never_the_work_
         assert_eq!(waits[0].id(), Some("two"));
         // What was not seen for a while is looked for again.
         amqp.declare(QUEUE, QueueType::Quorum).await;
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + DEADLINE;
         while !orders.exists().await.unwrap() {
             assert!(Instant::now() < end, "the new queue is not seen");
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;

@@ -3,14 +3,16 @@
 use retryrmq::{Message, types::FieldTable};
 use retryrmq_harness::{lapin::options::QueueBindOptions, on_queue_types};
 
-use crate::stage::{Diary, PATIENCE, QUEUE, connect_with, id, ms, policy, settled, start, stats};
+use crate::fixture::{
+    DEADLINE, Observations, QUEUE, connect_with, id, ms, policy, settled, start, stats,
+};
 
 #[tokio::test]
 async fn of_two_queues_of_a_fanout_only_the_failing_one_sees_the_message_again() {
     on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
-        let (bills, letters) = (Diary::default(), Diary::default());
+        let (bills, letters) = (Observations::default(), Observations::default());
         for queue in ["bills", "letters"] {
             amqp.declare(queue, kind).await;
             let options = QueueBindOptions::default();
@@ -65,16 +67,16 @@ async fn a_message_comes_back_at_the_tail() {
         let all = ["first", "blocker", "second"];
         amqp.publish_all("", all.map(|name| (QUEUE, "x", id(name))))
             .await;
-        let diary = Diary::default();
+        let observations = Observations::default();
         let (seen, gate) = (
-            diary.clone(),
+            observations.clone(),
             std::sync::Arc::new(tokio::sync::Notify::new()),
         );
         let opened = std::sync::Arc::clone(&gate);
         let running = consumer
             .prefetch(1)
             .concurrency(1)
-            .on_event(diary.listener())
+            .on_event(observations.listener())
             .start(move |message: Message| {
                 seen.note(&message);
                 let gate = std::sync::Arc::clone(&opened);
@@ -90,14 +92,14 @@ async fn a_message_comes_back_at_the_tail() {
             })
             .await
             .unwrap();
-        diary.until("blocker", 1).await;
-        retryrmq_harness::eventually(PATIENCE, "the first is back behind the second", || async {
+        observations.until("blocker", 1).await;
+        retryrmq_harness::eventually(DEADLINE, "the first is back behind the second", || async {
             amqp.depth("orders.retry.100").await == Some(0) && amqp.depth(QUEUE).await == Some(2)
         })
         .await;
         gate.notify_one();
-        diary.until("first", 2).await;
-        let order: Vec<_> = diary
+        observations.until("first", 2).await;
+        let order: Vec<_> = observations
             .all()
             .iter()
             .map(|attempt| attempt.message.message_id().unwrap().to_owned())
@@ -118,12 +120,12 @@ async fn a_burst_of_failures_comes_back_whole() {
         let names: Vec<String> = (0..COUNT).map(|number| number.to_string()).collect();
         amqp.publish_all("", names.iter().map(|name| (QUEUE, name, id(name))))
             .await;
-        let diary = Diary::default();
+        let observations = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
             .retry(policy("fixed(100ms, retries=1)"));
-        let running = start(consumer, &diary, |message| match message.attempt() {
+        let running = start(consumer, &observations, |message| match message.attempt() {
             1 => Err("no".into()),
             _ => Ok(()),
         })
@@ -137,10 +139,10 @@ async fn a_burst_of_failures_comes_back_whole() {
             (2 * COUNT as u64, COUNT as u64)
         );
         for name in &names {
-            let attempts = diary.of(name);
+            let attempts = observations.of(name);
             assert_eq!(attempts.len(), 2, "{name}");
             assert_eq!(attempts[1].message.body(), name.as_bytes());
-            assert!(attempts[1].at - attempts[0].at + crate::stage::CLOCK >= ms(100));
+            assert!(attempts[1].at - attempts[0].at + crate::fixture::CLOCK >= ms(100));
         }
         assert_eq!(amqp.depth(QUEUE).await, Some(0));
     })

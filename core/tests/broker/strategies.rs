@@ -11,13 +11,13 @@ use retryrmq_harness::{
 use serde_json::json;
 
 use crate::{
-    capture,
     connecting::refused,
-    stage,
-    stage::{
-        CLOCK, Diary, PARKED, QUEUE, connect, connect_with, id, ms, parked, policy, settled, start,
-        stats, take,
+    fixture,
+    fixture::{
+        CLOCK, Observations, PARKED, QUEUE, connect, connect_with, id, ms, parked, policy, settled,
+        start, stats, take,
     },
+    log_capture,
 };
 
 fn consumer(client: &Client, strategy: Strategy, text: &str) -> retryrmq::Consumer {
@@ -33,9 +33,9 @@ async fn dead_letter_retries_and_parks() {
     on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
-        let diary = Diary::default();
+        let observations = Observations::default();
         let consumer = consumer(&client, Strategy::DeadLetter, "fixed(150ms, retries=3)");
-        let running = start(consumer, &diary, |message| {
+        let running = start(consumer, &observations, |message| {
             match (message.message_id().unwrap(), message.attempt()) {
                 ("better", 3) => Ok(()),
                 ("chosen", 1) => Err(retry_after(ms(120), "busy").into()),
@@ -68,11 +68,11 @@ async fn dead_letter_retries_and_parks() {
             ("chosen", &[1, 2, 3, 4]),
             ("deferred", &[1, 1, 2, 3, 4]),
         ] {
-            let attempts = diary.until(name, expected.len()).await;
+            let attempts = observations.until(name, expected.len()).await;
             let numbers: Vec<u32> = attempts.iter().map(|one| one.message.attempt()).collect();
             assert_eq!(numbers, expected, "{name}");
         }
-        let worse = diary.of("worse");
+        let worse = observations.of("worse");
         for pair in worse.windows(2) {
             let pause = pair[1].at - pair[0].at;
             assert!(pause + CLOCK >= ms(150), "came after {pause:?}");
@@ -143,13 +143,13 @@ async fn native_delays_and_parks() {
     on_brokers_where(since, |broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
-        let diary = Diary::default();
+        let observations = Observations::default();
         let linear = consumer(
             &client,
             Strategy::Native,
             "linear(100ms, step=100ms, max=200ms, retries=3)",
         );
-        let running = start(linear, &diary, |message| {
+        let running = start(linear, &observations, |message| {
             match (message.message_id().unwrap(), message.attempt()) {
                 ("better", 2) => Ok(()),
                 ("chosen", 1) => Err(retry_after(ms(120), "busy").into()),
@@ -176,11 +176,11 @@ async fn native_delays_and_parks() {
             ("chosen", &[1, 2, 3, 4]),
             ("deferred", &[1, 1, 2, 3, 4]),
         ] {
-            let attempts = diary.until(name, expected.len()).await;
+            let attempts = observations.until(name, expected.len()).await;
             let numbers: Vec<u32> = attempts.iter().map(|one| one.message.attempt()).collect();
             assert_eq!(numbers, expected, "{name}");
         }
-        let worse = diary.of("worse");
+        let worse = observations.of("worse");
         for (pair, least) in worse.windows(2).zip([100, 200, 200]) {
             let pause = pair[1].at - pair[0].at;
             assert!(
@@ -206,10 +206,10 @@ async fn native_delays_and_parks() {
 async fn where_a_policy_takes_the_delay_of_native_away_copies_wait_and_no_attempt_is_used_up() {
     let since = |broker: &retryrmq_harness::Broker| broker.version() >= Version::V4_3;
     on_brokers_where(since, |broker| async move {
-        capture::start();
+        log_capture::start();
         let warnings = || {
             let is_it = |line: &&String| line.contains("a message came back too early");
-            capture::lines().iter().filter(is_it).count()
+            log_capture::lines().iter().filter(is_it).count()
         };
         for definition in [
             json!({ "delayed-retry-type": "disabled" }),
@@ -220,9 +220,9 @@ async fn where_a_policy_takes_the_delay_of_native_away_copies_wait_and_no_attemp
             let policy = Policy::new(".*", definition);
             vhost.put_policy("all", &policy).await.unwrap();
             let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
-            let diary = Diary::default();
+            let observations = Observations::default();
             let fixed = consumer(&client, Strategy::Native, "fixed(3s, retries=2)");
-            let running = start(fixed, &diary, |_| Err("no".into())).await;
+            let running = start(fixed, &observations, |_| Err("no".into())).await;
             let all = ["one", "two"];
             amqp.publish_all("", all.map(|name| (QUEUE, name, id(name))))
                 .await;
@@ -232,7 +232,7 @@ async fn where_a_policy_takes_the_delay_of_native_away_copies_wait_and_no_attemp
                 assert_eq!(message.header_int("x-retry-count"), Some(2));
             }
             for name in all {
-                let attempts = diary.until(name, 3).await;
+                let attempts = observations.until(name, 3).await;
                 let numbers: Vec<u32> = attempts.iter().map(|one| one.message.attempt()).collect();
                 assert_eq!(numbers, [1, 2, 3], "{name}");
                 for pair in attempts.windows(2) {
@@ -243,7 +243,7 @@ async fn where_a_policy_takes_the_delay_of_native_away_copies_wait_and_no_attemp
             // Only the first failures were requeued.
             let detours = running.stats().detoured;
             assert!((1..=2).contains(&detours), "{detours}");
-            assert!(diary.event_names().contains(&"detoured"));
+            assert!(observations.event_names().contains(&"detoured"));
             // Once, unless the consumer reconnects.
             assert!(warnings() > before);
             settled(&vhost, &amqp, &running, QUEUE).await;
@@ -357,9 +357,9 @@ async fn of_two_messages_that_look_alike_both_are_handled() {
         for (strategy, _) in strategies.iter().filter(|(_, can)| *can) {
             let vhost = broker.vhost().await;
             let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
-            let diary = Diary::default();
+            let observations = Observations::default();
             let consumer = consumer(&client, *strategy, "fixed(100ms, retries=3)").concurrency(1);
-            let running = start(consumer, &diary, |message| {
+            let running = start(consumer, &observations, |message| {
                 if message.attempt() == 1 {
                     Err("once".into())
                 } else {
@@ -368,8 +368,8 @@ async fn of_two_messages_that_look_alike_both_are_handled() {
             })
             .await;
             for number in [1, 2] {
-                let headers = stage::table([("number", stage::int(number))]);
-                let alike = stage::with_headers("alike", headers);
+                let headers = fixture::table([("number", fixture::int(number))]);
+                let alike = fixture::with_headers("alike", headers);
                 amqp.publish_all("", [(QUEUE, "alike", alike)]).await;
                 // One after the other, so that the second meets whatever the first left behind.
                 stats(&running, "it is handled", |stats| {
@@ -377,7 +377,7 @@ async fn of_two_messages_that_look_alike_both_are_handled() {
                 })
                 .await;
             }
-            let attempts = diary.until("alike", 4).await;
+            let attempts = observations.until("alike", 4).await;
             let numbers: Vec<u32> = attempts.iter().map(|one| one.message.attempt()).collect();
             assert_eq!(numbers, [1, 2, 1, 2], "{broker}, {kind}, {strategy}");
             settled(&vhost, &amqp, &running, QUEUE).await;
@@ -416,12 +416,12 @@ async fn what_an_owner_gave_his_queue_and_changes_nothing_is_taken() {
                 assert!(why.contains("x-message-ttl"), "{why}");
                 continue;
             }
-            let diary = Diary::default();
-            let running = start(strict(), &diary, |_| Err("no".into())).await;
+            let observations = Observations::default();
+            let running = start(strict(), &observations, |_| Err("no".into())).await;
             amqp.publish_with(QUEUE, "x", id("a")).await;
             let lost = parked(&amqp).await;
             assert_eq!(lost.header_int("x-retry-count"), Some(1));
-            assert_eq!(diary.of("a").len(), 2);
+            assert_eq!(observations.of("a").len(), 2);
             running.close().await;
         }
     })
@@ -438,9 +438,9 @@ async fn with_its_plugin_a_delayed_exchange_delays() {
             let vhost = node.vhost().await;
             let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
             amqp.declare(QUEUE, kind).await;
-            let diary = Diary::default();
+            let observations = Observations::default();
             let consumer = consumer(&client, Strategy::DelayedExchange, "list(300ms, 1s)");
-            let running = start(consumer, &diary, |message| {
+            let running = start(consumer, &observations, |message| {
                 match (message.message_id().unwrap(), message.attempt()) {
                     ("better", 3) => Ok(()),
                     ("chosen", 1) => Err(retry_after(ms(700), "busy").into()),
@@ -454,7 +454,7 @@ async fn with_its_plugin_a_delayed_exchange_delays() {
             amqp.publish_all("", all.map(|name| (QUEUE, name, id(name))))
                 .await;
             let waited = async |name, attempts: usize, last: u64| {
-                let seen = diary.until(name, attempts).await;
+                let seen = observations.until(name, attempts).await;
                 let [.., before, after] = &*seen else {
                     panic!("{name}: {}", seen.len());
                 };
@@ -466,7 +466,7 @@ async fn with_its_plugin_a_delayed_exchange_delays() {
             waited("chosen", 2, 700).await;
             waited("deferred", 2, 500).await;
             let delays = |name| {
-                let of = |attempt: &stage::Attempt| {
+                let of = |attempt: &fixture::Attempt| {
                     let headers = attempt.message.headers()?.inner();
                     match headers.get("x-delay")? {
                         AMQPValue::LongLongInt(ms) => Some(ms.abs()),
@@ -474,7 +474,7 @@ async fn with_its_plugin_a_delayed_exchange_delays() {
                         _ => None,
                     }
                 };
-                diary.of(name).iter().map(of).collect::<Vec<_>>()
+                observations.of(name).iter().map(of).collect::<Vec<_>>()
             };
             // On 4.0 the plugin turns the sign of what it has delayed.
             assert_eq!(delays("better"), [None, Some(300), Some(1_000)], "{kind}");
@@ -498,10 +498,10 @@ async fn what_waits_in_a_delayed_exchange_survives_its_broker() {
         let vhost = node.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         amqp.declare(QUEUE, QueueType::Quorum).await;
-        let diary = Diary::default();
+        let observations = Observations::default();
         // Longer than a restart takes.
         let consumer = consumer(&client, Strategy::DelayedExchange, "list(20s)");
-        let running = start(consumer, &diary, |message| match message.attempt() {
+        let running = start(consumer, &observations, |message| match message.attempt() {
             1 => Err("not yet".into()),
             _ => Ok(()),
         })
@@ -519,7 +519,7 @@ async fn what_waits_in_a_delayed_exchange_survives_its_broker() {
         node.kill().await;
         node.start().await;
         for name in &names {
-            let seen = diary.until(name, 2).await;
+            let seen = observations.until(name, 2).await;
             assert_eq!(seen[1].message.attempt(), 2, "{name}");
         }
         running.close().await;

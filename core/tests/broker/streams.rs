@@ -8,7 +8,7 @@ use retryrmq_harness::{Amqp, QueueType, eventually, on_brokers, on_queue_types};
 
 use crate::{
     connecting::refused,
-    stage::{Diary, PARKED, PATIENCE, QUEUE, connect, id, policy, start, table, text},
+    fixture::{DEADLINE, Observations, PARKED, QUEUE, connect, id, policy, start, table, text},
 };
 
 async fn stream(amqp: &Amqp, name: &str, mut arguments: FieldTable) {
@@ -41,7 +41,7 @@ async fn a_stream_is_refused_as_a_work_queue() {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         let plain = FieldTable::default();
-        let bounded = table([("x-max-length-bytes", crate::stage::int(1_000_000))]);
+        let bounded = table([("x-max-length-bytes", crate::fixture::int(1_000_000))]);
         // What else it is declared with hides that it is a stream from who only compares.
         for (arguments, others) in [(plain, "orders-1"), (bounded, "orders-2")] {
             amqp.declare(PARKED, QueueType::Quorum).await;
@@ -65,7 +65,7 @@ async fn a_stream_is_refused_as_a_work_queue() {
             // Nobody is kept from publishing to one.
             stream(&amqp, others, FieldTable::default()).await;
             client
-                .publish(Publish::to_queue(others, "1").delay(crate::stage::ms(1)))
+                .publish(Publish::to_queue(others, "1").delay(crate::fixture::ms(1)))
                 .await
                 .unwrap();
         }
@@ -110,13 +110,13 @@ async fn queues_are_not_touched_by_the_question() {
         drop(held);
         amqp.close().await;
         let amqp = vhost.connect().await;
-        eventually(PATIENCE, "the message is back", || async {
+        eventually(DEADLINE, "the message is back", || async {
             amqp.depth(QUEUE).await == Some(1)
         })
         .await;
-        let diary = Diary::default();
-        let _running = start(consumer, &diary, |_| Ok(())).await;
-        assert_eq!(diary.until("a", 1).await[0].message.attempt(), 1);
+        let observations = Observations::default();
+        let _running = start(consumer, &observations, |_| Ok(())).await;
+        assert_eq!(observations.until("a", 1).await[0].message.attempt(), 1);
     })
     .await;
 }
@@ -136,7 +136,7 @@ async fn no_entry_is_lost_with_a_caller_that_gives_up_waiting() {
         }
         let from = StreamFrom::Time(SystemTime::UNIX_EPOCH);
         let mut reader = client.read_stream("log", from).await.unwrap();
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + DEADLINE;
         let mut read = 0;
         while read < 250 {
             assert!(Instant::now() < end, "{read} came");

@@ -10,9 +10,9 @@ use tokio::time::timeout;
 
 use crate::{
     connecting::refused,
-    stage::{
-        Diary, PARKED, PATIENCE, QUEUE, connect, connect_with, id, int, parked, policy, start,
-        table, text,
+    fixture::{
+        DEADLINE, Observations, PARKED, QUEUE, connect, connect_with, id, int, parked, policy,
+        start, table, text,
     },
 };
 
@@ -91,8 +91,8 @@ async fn what_another_consumer_rejects_is_parked_by_the_queue_that_was_made() {
             .await
             .unwrap();
         amqp.publish_with(QUEUE, "1", id("a")).await;
-        let diary = Diary::default();
-        let _plain = start(client.consumer(QUEUE), &diary, |_| Err("no".into())).await;
+        let observations = Observations::default();
+        let _plain = start(client.consumer(QUEUE), &observations, |_| Err("no".into())).await;
         let message = parked(&amqp).await;
         assert!(message.header("x-death").is_some(), "{message:?}");
     })
@@ -111,17 +111,17 @@ async fn a_queue_that_exists_is_taken_as_it_is() {
         ]);
         amqp.declare_with(QUEUE, kind, arguments.clone()).await;
         amqp.publish_with(QUEUE, "1", id("a")).await;
-        let diary = Diary::default();
+        let observations = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
             .retry(policy("fixed(100ms, retries=3)"));
-        let _running = start(consumer, &diary, |message| match message.attempt() {
+        let _running = start(consumer, &observations, |message| match message.attempt() {
             1 => Err("no".into()),
             _ => Ok(()),
         })
         .await;
-        diary.until("a", 2).await;
+        observations.until("a", 2).await;
         // It is unchanged: declaring it again as it was is not refused.
         amqp.declare_with(QUEUE, kind, arguments).await;
     })
@@ -357,7 +357,7 @@ async fn who_gives_up_subscribing_leaves_no_consumer_behind() {
         }
         assert!(given_up > 10, "{given_up} were given up");
         let amqp = vhost.connect().await;
-        eventually(PATIENCE, "no consumer is left", || async {
+        eventually(DEADLINE, "no consumer is left", || async {
             match amqp.consumers(QUEUE).await {
                 Some(0) => Ok(()),
                 some => Err(format!("{some:?} consumers")),

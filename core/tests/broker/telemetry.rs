@@ -10,8 +10,8 @@ use retryrmq_harness::{
 use tokio::time::sleep;
 
 use crate::connecting::host_and_port;
-use crate::stage::{
-    Diary, PATIENCE, QUEUE, connect, connect_with, id, ms, policy, start, stats, table,
+use crate::fixture::{
+    DEADLINE, Observations, QUEUE, connect, connect_with, id, ms, policy, start, stats, table,
 };
 
 /// The samples of a text in the Prometheus exposition format, by name and labels; anything else in it is an error.
@@ -92,14 +92,16 @@ async fn the_numbers_are_the_same_in_text() {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         for queue in ["orders", "we\"ird\\queue", "für {alle}"] {
-            let diary = Diary::default();
+            let observations = Observations::default();
             let consumer = client
                 .consumer(queue)
                 .dlx(true)
                 .retry(policy("fixed(50ms, retries=1)"));
-            let running = start(consumer, &diary, |message| match message.message_id() {
-                Some("good") => Ok(()),
-                _ => Err("no".into()),
+            let running = start(consumer, &observations, |message| {
+                match message.message_id() {
+                    Some("good") => Ok(()),
+                    _ => Err("no".into()),
+                }
             })
             .await;
             for name in ["good", "bad"] {
@@ -129,7 +131,7 @@ async fn the_numbers_are_the_same_in_text() {
                 depth, None,
                 "nobody has looked since the message was parked"
             );
-            eventually(PATIENCE, "the depth is known", || async {
+            eventually(DEADLINE, "the depth is known", || async {
                 // Each call has it looked up for the next.
                 let samples = self::samples(&client.metrics_text());
                 let depth = samples.get(&("retryrmq_parked_depth".to_owned(), queue.to_owned()));
@@ -177,7 +179,7 @@ async fn a_depth_that_is_not_known_is_not_shown() {
                 .copied()
         };
         let is = async |what: &str, wanted: Option<f64>| {
-            eventually(PATIENCE, what, || async {
+            eventually(DEADLINE, what, || async {
                 match depth() {
                     seen if seen == wanted => Ok(()),
                     other => Err(format!("{other:?}")),
@@ -230,14 +232,14 @@ async fn a_depth_that_cannot_be_asked_for_hides_no_other() {
             let consumer = consumer.retry(policy("fixed(1s, retries=0)"));
             let handler = |_: retryrmq::Message| async { Ok::<_, std::io::Error>(()) };
             running.push(
-                eventually(PATIENCE, "there is a connection left", || {
+                eventually(DEADLINE, "there is a connection left", || {
                     consumer.clone().start(handler)
                 })
                 .await,
             );
         }
         let are = async |what: &str, wanted: (Option<f64>, Option<f64>)| {
-            eventually(PATIENCE, what, || async {
+            eventually(DEADLINE, what, || async {
                 let samples = samples(&client.metrics_text());
                 let depth = |queue: &str| {
                     let labels = queue.to_owned();
@@ -270,27 +272,27 @@ async fn events_tell_the_story_of_a_message() {
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
         amqp.publish_with(QUEUE, "x", id("a")).await;
-        let diary = Diary::default();
+        let observations = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
             .retry(policy("fixed(50ms, retries=2)"));
-        let _running = start(consumer, &diary, |message| match message.attempt() {
+        let _running = start(consumer, &observations, |message| match message.attempt() {
             1 => Err(retry_after(ms(70), "busy").into()),
             _ => Err("no".into()),
         })
         .await;
-        diary.event("parked").await;
-        assert_eq!(diary.event_names(), ["retried", "retried", "parked"]);
-        let events = diary.events();
+        observations.event("parked").await;
+        assert_eq!(observations.event_names(), ["retried", "retried", "parked"]);
+        let events = observations.events();
         for (event, attempt, delay, why) in [
             (&events[0], 1, ms(70), "busy"),
             (&events[1], 2, ms(50), "no"),
         ] {
-            let facts = event.facts();
-            assert_eq!((facts.queue, facts.message_id), (QUEUE, Some("a")));
-            assert_eq!((facts.attempt, facts.delay), (Some(attempt), Some(delay)));
-            assert_eq!(facts.error, Some(why));
+            let fields = event.fields();
+            assert_eq!((fields.queue, fields.message_id), (QUEUE, Some("a")));
+            assert_eq!((fields.attempt, fields.delay), (Some(attempt), Some(delay)));
+            assert_eq!(fields.error, Some(why));
         }
         let Event::Parked {
             attempt: 3, error, ..
@@ -308,19 +310,19 @@ async fn a_listener_that_panics_harms_nobody() {
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
-        let diary = Diary::default();
+        let observations = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
             .retry(policy("fixed(50ms, retries=1)"));
         let _running = consumer
             .on_event(|event| panic!("on purpose: {event:?}"))
-            .start(diary.handler(|_| Err("no".into())))
+            .start(observations.handler(|_| Err("no".into())))
             .await
             .unwrap();
         amqp.publish_with(QUEUE, "x", id("a")).await;
-        crate::stage::parked(&amqp).await;
-        assert_eq!(diary.all().len(), 2);
+        crate::fixture::parked(&amqp).await;
+        assert_eq!(observations.all().len(), 2);
     })
     .await;
 }

@@ -19,18 +19,18 @@ use tokio_rustls::{
 };
 
 use crate::{
-    capture,
     connecting::refused,
-    stage::{PATIENCE, take},
+    fixture::{DEADLINE, take},
+    log_capture,
 };
 
 /// An authority, and what it signed: a server's and a client's certificate, as PEM files.
-struct Papers {
+struct Certificates {
     authority: CertifiedIssuer<'static, KeyPair>,
     name: String,
 }
 
-impl Papers {
+impl Certificates {
     fn new(name: &str) -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -155,7 +155,7 @@ async fn another_authoritys_certificate_is_refused() {
         let Some(tls) = broker.tls() else {
             return eprintln!("skipped: {broker} has no TLS listener that is known");
         };
-        let other = Papers::new(&format!("other-{}", broker.version())).authority_file();
+        let other = Certificates::new(&format!("other-{}", broker.version())).authority_file();
         let url = format!("{}?cacertfile={}", tls.url, other.display());
         let why = refused(Client::connect(&url).await, ErrorKind::TlsFailed);
         assert!(why.contains("certificate"), "{why}");
@@ -175,7 +175,7 @@ async fn another_authoritys_certificate_is_refused() {
 /// A balancer takes connections before its broker does, and `wait` is for that.
 #[tokio::test]
 async fn a_port_that_hangs_up_during_the_handshake_is_one_that_is_not_there_yet() {
-    let file = Papers::new("hangs-up").authority_file();
+    let file = Certificates::new("hangs-up").authority_file();
     for reads in [false, true] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -203,16 +203,16 @@ async fn a_port_that_hangs_up_during_the_handshake_is_one_that_is_not_there_yet(
 
 #[tokio::test]
 async fn a_file_without_a_certificate_is_named() {
-    let papers = Papers::new("files");
-    let authority = papers.authority_file();
-    let (certificate, key) = papers.client();
-    let (_, other_key) = Papers::new("stranger").client();
-    let garbage = papers.file("garbage.pem", "this is no certificate\n");
-    let broken = papers.file(
+    let certificates = Certificates::new("files");
+    let authority = certificates.authority_file();
+    let (certificate, key) = certificates.client();
+    let (_, other_key) = Certificates::new("stranger").client();
+    let garbage = certificates.file("garbage.pem", "this is no certificate\n");
+    let broken = certificates.file(
         "broken.pem",
         "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
     );
-    let empty = papers.file("empty.pem", "");
+    let empty = certificates.file("empty.pem", "");
     let missing = garbage.with_extension("missing");
     // Files are read before anything is said to the broker, but after the port was found open.
     let port = plain_port(&brokers()[0]);
@@ -253,7 +253,7 @@ async fn a_file_without_a_certificate_is_named() {
 async fn tls_to_a_plain_port_fails_and_says_so() {
     on_brokers(|broker| async move {
         let port = plain_port(&broker);
-        let ca = Papers::new(&format!("plain-{}", broker.version())).authority_file();
+        let ca = Certificates::new(&format!("plain-{}", broker.version())).authority_file();
         let url = format!(
             "amqps://guest:guest@127.0.0.1:{port}?cacertfile={}",
             ca.display()
@@ -280,9 +280,11 @@ async fn plain_to_a_tls_port_fails_and_says_so() {
 #[tokio::test]
 async fn the_name_on_the_certificate_is_checked() {
     let broker = brokers().remove(0);
-    let papers = Papers::new("names");
-    let port = papers.before(&broker, &["rabbit.example"], false).await;
-    let ca = papers.authority_file();
+    let certificates = Certificates::new("names");
+    let port = certificates
+        .before(&broker, &["rabbit.example"], false)
+        .await;
+    let ca = certificates.authority_file();
     let url = format!(
         "amqps://guest:guest@127.0.0.1:{port}?cacertfile={}",
         ca.display()
@@ -299,14 +301,14 @@ async fn the_name_on_the_certificate_is_checked() {
 #[tokio::test]
 async fn a_server_may_ask_for_a_certificate() {
     let broker = brokers().remove(0);
-    let papers = Papers::new("mutual");
-    let port = papers.before(&broker, &["127.0.0.1"], true).await;
-    let ca = papers.authority_file();
+    let certificates = Certificates::new("mutual");
+    let port = certificates.before(&broker, &["127.0.0.1"], true).await;
+    let ca = certificates.authority_file();
     let url = format!(
         "amqps://guest:guest@127.0.0.1:{port}?cacertfile={}",
         ca.display()
     );
-    let (cert, key) = papers.client();
+    let (cert, key) = certificates.client();
     let with = |cert: &PathBuf, key: &PathBuf| {
         format!(
             "{url}&certfile={}&keyfile={}",
@@ -317,7 +319,7 @@ async fn a_server_may_ask_for_a_certificate() {
     let client = Client::connect(&with(&cert, &key)).await.unwrap();
     assert_eq!(client.server().product, "RabbitMQ");
     client.close().await;
-    let (cert, key) = Papers::new("impostor").client();
+    let (cert, key) = Certificates::new("impostor").client();
     for url in [url.clone(), with(&cert, &key)] {
         let why = refused(Client::connect(&url).await, ErrorKind::TlsFailed);
         assert!(why.contains("certificate"), "{why}");
@@ -326,7 +328,7 @@ async fn a_server_may_ask_for_a_certificate() {
 
 #[tokio::test]
 async fn a_peer_that_stops_reading_is_given_up() {
-    capture::start();
+    log_capture::start();
     on_brokers(|broker| async move {
         let Some(tls) = broker.tls() else {
             return eprintln!("skipped: {broker} has no TLS listener that is known");
@@ -357,9 +359,9 @@ async fn a_peer_that_stops_reading_is_given_up() {
         }
         let port = proxy.url().parse::<url::Url>().unwrap().port().unwrap();
         let at = format!("127.0.0.1:{port}/");
-        eventually(PATIENCE, "both links know that theirs is lost", || async {
+        eventually(DEADLINE, "both links know that theirs is lost", || async {
             let lost = |purpose: &str| {
-                capture::lines().iter().any(|line| {
+                log_capture::lines().iter().any(|line| {
                     line.contains("connection lost") && line.contains(&at) && line.contains(purpose)
                 })
             };
@@ -369,7 +371,7 @@ async fn a_peer_that_stops_reading_is_given_up() {
         })
         .await;
         proxy.resume();
-        eventually(PATIENCE, "it publishes again", || async {
+        eventually(DEADLINE, "it publishes again", || async {
             client.publish(Publish::to_queue("orders", "y")).await
         })
         .await;

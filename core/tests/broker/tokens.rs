@@ -16,7 +16,7 @@ use tokio::time::sleep;
 
 use crate::{
     connecting::{host_and_port, refused},
-    stage::{Diary, PATIENCE, QUEUE, start},
+    fixture::{DEADLINE, Observations, QUEUE, start},
 };
 
 const KEY: &[u8] = b"a key that is known to this test and its broker alone";
@@ -112,7 +112,7 @@ async fn a_token_is_renewed_before_it_ends() {
                 .publish(Publish::to_queue(QUEUE, text.clone()))
                 .await
                 .unwrap_or_else(|error| panic!("{number}: {error}"));
-            eventually(PATIENCE, &format!("{number} is handled"), || async {
+            eventually(DEADLINE, &format!("{number} is handled"), || async {
                 handled.lock().unwrap().contains(&text).then_some(())
             })
             .await;
@@ -168,7 +168,7 @@ async fn a_token_that_is_over_shows_in_the_health() {
         let url = url(&node, &secret);
         let client = Client::connect(&url).await.unwrap();
         client.health().unwrap();
-        eventually(PATIENCE, "the token is over", || async {
+        eventually(DEADLINE, "the token is over", || async {
             match client.health() {
                 Err(error) if error.kind() == ErrorKind::AuthenticationFailed => Ok(()),
                 other => Err(format!("{other:?}")),
@@ -176,7 +176,7 @@ async fn a_token_that_is_over_shows_in_the_health() {
         })
         .await;
         // On newer versions one connection is closed before the other.
-        eventually(PATIENCE, "both are shown to be down", || async {
+        eventually(DEADLINE, "both are shown to be down", || async {
             let text = client.metrics_text();
             let down = |purpose| format!("retryrmq_connection_up{{purpose=\"{purpose}\"}} 0");
             match text.contains(&down("consume")) && text.contains(&down("publish")) {
@@ -186,7 +186,7 @@ async fn a_token_that_is_over_shows_in_the_health() {
         })
         .await;
         std::fs::write(&secret, token(LIFETIME * 100)).unwrap();
-        eventually(PATIENCE, "there is another token", || async {
+        eventually(DEADLINE, "there is another token", || async {
             client.health().map_err(|error| error.to_string())
         })
         .await;
@@ -204,9 +204,9 @@ async fn a_token_that_is_over_is_told_when_no_copy_can_go_out() {
         let secret = file(&node, &token(SHORT));
         let url = format!("{}&name=over", url(&node, &secret));
         let client = Client::connect(&url).await.unwrap();
-        let diary = Diary::default();
-        let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
-        eventually(PATIENCE, "the token is over", || async {
+        let observations = Observations::default();
+        let running = start(client.consumer(QUEUE).dlx(true), &observations, |_| Ok(())).await;
+        eventually(DEADLINE, "the token is over", || async {
             client.health().is_err().then_some(())
         })
         .await;
@@ -215,7 +215,7 @@ async fn a_token_that_is_over_is_told_when_no_copy_can_go_out() {
                 let _ = node.management().close_connection(&open.name).await;
             }
         }
-        diary.event("login_refused").await;
+        observations.event("login_refused").await;
         running.close().await;
         client.close().await;
         std::fs::remove_file(&secret).unwrap();
@@ -236,13 +236,13 @@ async fn a_certificate_says_who_it_is() {
             ])
             .await;
         let tls = node.tls().expect("as its broker");
-        let papers = tls.authority.parent().unwrap();
+        let certificates = tls.authority.parent().unwrap();
         let url = format!(
             "{}?cacertfile={}&certfile={}&keyfile={}&auth_mechanism=external",
             tls.url.replacen("guest:guest@", "", 1),
             tls.authority.display(),
-            papers.join("client.pem").display(),
-            papers.join("client.key").display()
+            certificates.join("client.pem").display(),
+            certificates.join("client.key").display()
         );
         let why = refused(Client::connect(&url).await, ErrorKind::AuthenticationFailed);
         assert!(why.contains("certificate"), "{why}");
@@ -250,13 +250,13 @@ async fn a_certificate_says_who_it_is() {
         node.ctl(&["set_permissions", "retryrmq-client", ".*", ".*", ".*"])
             .await;
         let client = Client::connect(&url).await.unwrap();
-        let diary = Diary::default();
-        let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
+        let observations = Observations::default();
+        let running = start(client.consumer(QUEUE).dlx(true), &observations, |_| Ok(())).await;
         client
             .publish(Publish::to_queue(QUEUE, "x").message_id("one"))
             .await
             .unwrap();
-        diary.until("one", 1).await;
+        observations.until("one", 1).await;
         running.close().await;
     })
     .await;

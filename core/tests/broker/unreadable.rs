@@ -7,7 +7,7 @@ use lapin::{
     types::AMQPValue,
 };
 use retryrmq::{
-    BasicProperties, Client, Event, Message, Running, Strategy, UnreadableMessage,
+    BasicProperties, Client, Event, Message, RunningConsumer, Strategy, UnreadableMessage,
     permission_pattern,
 };
 use retryrmq_harness::{
@@ -21,8 +21,10 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 
 use crate::{
+    fixture::{
+        DEADLINE, Observations, PARKED, QUEUE, connect_with, id, int, policy, start, table, take,
+    },
     permissions::{DEFAULT_EXCHANGE, User},
-    stage::{Diary, PARKED, PATIENCE, QUEUE, connect_with, id, int, policy, start, table, take},
 };
 
 const UNREADABLE: &str = "orders.unreadable";
@@ -75,7 +77,7 @@ async fn publish(vhost: &Vhost, queue: &str, messages: &[Message10]) {
 
 async fn set_aside(client: &Client, count: usize) -> Vec<UnreadableMessage> {
     let unreadable = client.unreadable(QUEUE);
-    eventually(PATIENCE, "they are set aside", || async {
+    eventually(DEADLINE, "they are set aside", || async {
         match unreadable.list(100).await {
             Ok(all) if all.len() == count => Ok(all),
             other => Err(format!("{other:?}")),
@@ -85,8 +87,8 @@ async fn set_aside(client: &Client, count: usize) -> Vec<UnreadableMessage> {
 }
 
 /// Waits until what came back with a lost connection is acknowledged as well: that may be after what is unreadable was moved.
-async fn is_empty(amqp: &Amqp, running: &Running) {
-    eventually(PATIENCE, "nothing is left", || async {
+async fn is_empty(amqp: &Amqp, running: &RunningConsumer) {
+    eventually(DEADLINE, "nothing is left", || async {
         match (amqp.depth(QUEUE).await, running.stats().outstanding) {
             (Some(0), 0) => Ok(()),
             left => Err(format!("{left:?}")),
@@ -96,16 +98,16 @@ async fn is_empty(amqp: &Amqp, running: &Running) {
 }
 
 /// Starts a consumer that handles every message.
-async fn consume(client: &Client, diary: &Diary) -> Running {
+async fn consume(client: &Client, observations: &Observations) -> RunningConsumer {
     let consumer = client.consumer(QUEUE).dlx(true);
     let consumer = consumer.retry(policy("fixed(50ms, retries=1)"));
-    start(consumer, diary, |_| Ok(())).await
+    start(consumer, observations, |_| Ok(())).await
 }
 
 /// How many messages the events say were moved, and the cause that the first of them gives.
-fn told_to_be_moved(diary: &Diary) -> (u32, Option<String>) {
+fn told_to_be_moved(observations: &Observations) -> (u32, Option<String>) {
     let (mut moved, mut first) = (0, None);
-    for event in diary.events() {
+    for event in observations.events() {
         if let Event::UnreadableMoved {
             queue,
             to,
@@ -123,14 +125,15 @@ fn told_to_be_moved(diary: &Diary) -> (u32, Option<String>) {
 }
 
 /// How many events of this name there were.
-fn told(diary: &Diary, name: &str) -> usize {
-    let names = diary.event_names();
+fn told(observations: &Observations, name: &str) -> usize {
+    let names = observations.event_names();
     names.iter().filter(|told| **told == name).count()
 }
 
 /// Waits until it is told that the consumer stopped, and returns why.
-async fn stopped(diary: &Diary) -> String {
-    let Event::ConsumingStopped { queue, error, .. } = diary.event("consuming_stopped").await
+async fn stopped(observations: &Observations) -> String {
+    let Event::ConsumingStopped { queue, error, .. } =
+        observations.event("consuming_stopped").await
     else {
         unreachable!("it is the event of this name")
     };
@@ -179,10 +182,10 @@ async fn what_has_a_name_of_the_brokers_own_is_moved_as_well() {
             let names = moved.iter().chain(&handled);
             let messages: Vec<_> = names.map(|name| with_annotation(name)).collect();
             publish(&vhost, QUEUE, &messages).await;
-            let diary = Diary::default();
-            let running = consume(&client, &diary).await;
+            let observations = Observations::default();
+            let running = consume(&client, &observations).await;
             for id in handled {
-                diary.until(id, 1).await;
+                observations.until(id, 1).await;
             }
             let all = set_aside(&client, moved.len()).await;
             let ids = all.iter().filter_map(|one| one.message_id.as_deref());
@@ -217,17 +220,17 @@ async fn what_the_queues_own_counts_hide_is_moved_and_no_other_message() {
                 };
                 amqp.publish_with(QUEUE, "x", properties).await;
             }
-            let diary = Diary::default();
-            let running = consume(&client, &diary).await;
+            let observations = Observations::default();
+            let running = consume(&client, &observations).await;
             for number in 0..40 {
-                diary.until(&format!("neighbour {number}"), 1).await;
+                observations.until(&format!("neighbour {number}"), 1).await;
             }
             let all = set_aside(&client, 1).await;
             assert_eq!(all[0].message_id.as_deref(), Some(*name));
             let cause = all[0].cause.as_deref().unwrap_or_default();
             assert!(cause.contains(name), "{cause}");
             assert_eq!(amqp.depth(QUEUE).await, Some(0));
-            assert_eq!(told(&diary, "consuming_stopped"), 0);
+            assert_eq!(told(&observations, "consuming_stopped"), 0);
             running.close().await;
         }
     })
@@ -242,11 +245,11 @@ async fn many_that_the_queues_own_counts_hide_are_moved_by_two_consumers() {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         amqp.declare(QUEUE, QueueType::Quorum).await;
-        let diary = Diary::default();
+        let observations = Observations::default();
         let mut all = Vec::new();
         for _ in 0..2 {
             let client = connect_with(&vhost, QueueType::Quorum).await;
-            let running = consume(&client, &diary).await;
+            let running = consume(&client, &observations).await;
             all.push((client, running));
         }
         for number in 0..many {
@@ -259,7 +262,7 @@ async fn many_that_the_queues_own_counts_hide_are_moved_by_two_consumers() {
             assert_eq!(one.message_id.as_deref(), Some(COUNTS[0]));
         }
         for number in 0..many {
-            diary.until(&format!("neighbour {number}"), 1).await;
+            observations.until(&format!("neighbour {number}"), 1).await;
         }
         assert_eq!(amqp.depth(QUEUE).await, Some(0));
         for (client, running) in all {
@@ -284,8 +287,8 @@ async fn a_queue_that_delays_what_it_takes_back_is_looked_at_when_that_is_ready(
                 let consumer = consumer.strategy(Strategy::Native);
                 consumer.retry(policy("fixed(3s, retries=3)"))
             };
-            let diary = Diary::default();
-            let running = start(consumer(), &diary, |_| Ok(())).await;
+            let observations = Observations::default();
+            let running = start(consumer(), &observations, |_| Ok(())).await;
             running.close().await;
             for number in 0..30 {
                 if number == 10 {
@@ -294,12 +297,12 @@ async fn a_queue_that_delays_what_it_takes_back_is_looked_at_when_that_is_ready(
                 let id = id(&format!("neighbour {number}"));
                 amqp.publish_with(QUEUE, "x", id).await;
             }
-            let running = start(consumer(), &diary, |_| Ok(())).await;
+            let running = start(consumer(), &observations, |_| Ok(())).await;
             for number in 0..30 {
-                diary.until(&format!("neighbour {number}"), 1).await;
+                observations.until(&format!("neighbour {number}"), 1).await;
             }
             set_aside(&client, 1).await;
-            assert_eq!(told(&diary, "consuming_stopped"), 0);
+            assert_eq!(told(&observations, "consuming_stopped"), 0);
             assert!(matches!(amqp.depth(PARKED).await, None | Some(0)));
             running.close().await;
         }
@@ -336,11 +339,11 @@ async fn no_other_message_is_moved_from_a_queue_that_returns_messages_elsewhere(
             // A plain consumer loses its connection to it, with all others.
             let plain = vhost.connect().await;
             let _consumer = plain.consume(QUEUE, 100).await;
-            eventually(PATIENCE, "the connection is lost", || async {
+            eventually(DEADLINE, "the connection is lost", || async {
                 !plain.channel().status().connected()
             })
             .await;
-            eventually(PATIENCE, "all are ready again", || async {
+            eventually(DEADLINE, "all are ready again", || async {
                 amqp.depth(QUEUE).await == Some(42)
             })
             .await;
@@ -366,7 +369,7 @@ async fn no_message_of_another_queue_is_moved_because_of_what_counts_hide() {
         let vhost = broker.vhost().await;
         let client = connect_with(&vhost, QueueType::Quorum).await;
         let amqp = vhost.connect().await;
-        let (diary, others) = (Diary::default(), Diary::default());
+        let (observations, others) = (Observations::default(), Observations::default());
         let may_end = Arc::new(Semaphore::new(0));
         let mut running = Vec::new();
         for queue in OTHERS {
@@ -390,11 +393,11 @@ async fn no_message_of_another_queue_is_moved_because_of_what_counts_hide() {
         }
         amqp.declare(QUEUE, QueueType::Quorum).await;
         publish(&vhost, QUEUE, &[with_annotation(COUNTS[0])]).await;
-        running.push(consume(&client, &diary).await);
+        running.push(consume(&client, &observations).await);
         set_aside(&client, 1).await;
         may_end.add_permits(1_000);
         for queue in OTHERS {
-            eventually(PATIENCE, "its messages are handled", || async {
+            eventually(DEADLINE, "its messages are handled", || async {
                 amqp.depth(queue).await == Some(0)
             })
             .await;
@@ -425,7 +428,7 @@ async fn a_walk_through_parked_messages_moves_what_counts_hide() {
             amqp.publish_with(PARKED, "x", id(&number.to_string()))
                 .await;
         }
-        eventually(PATIENCE, "all others are seen", || async {
+        eventually(DEADLINE, "all others are seen", || async {
             let mut walk = client
                 .parked(QUEUE)
                 .browse()
@@ -455,7 +458,7 @@ async fn a_walk_through_parked_messages_moves_what_counts_hide() {
         let got = closed.new_channel().await;
         let got = got.basic_get(QUEUE.into(), BasicGetOptions::default());
         got.await.expect_err("the connection is closed");
-        eventually(PATIENCE, "it is given back", || async {
+        eventually(DEADLINE, "it is given back", || async {
             amqp.depth(QUEUE).await == Some(1)
         })
         .await;
@@ -483,15 +486,15 @@ async fn they_are_moved_and_their_neighbours_are_handled() {
                 publish(&vhost, QUEUE, std::slice::from_ref(bomb)).await;
             }
             amqp.publish_with(QUEUE, "x", id("last")).await;
-            let diary = Diary::default();
-            let running = consume(&client, &diary).await;
-            diary.until("last", 1).await;
+            let observations = Observations::default();
+            let running = consume(&client, &observations).await;
+            observations.until("last", 1).await;
             for number in 0..bombs.len() {
-                diary.until(&format!("before {number}"), 1).await;
+                observations.until(&format!("before {number}"), 1).await;
             }
             let all = set_aside(&client, bombs.len()).await;
             // A consumer whose message is not found stops after five.
-            let lost = told(&diary, "disconnected");
+            let lost = told(&observations, "disconnected");
             assert!(lost <= 5 * bombs.len(), "{lost}");
             let first = &all[0];
             assert_eq!(first.found_in.as_deref(), Some(QUEUE));
@@ -515,12 +518,15 @@ async fn they_are_moved_and_their_neighbours_are_handled() {
             );
             assert_eq!(all[3].body.len(), 120_000);
             let count = u32::try_from(bombs.len()).unwrap();
-            assert_eq!(told_to_be_moved(&diary), (count, first.cause.clone()));
+            assert_eq!(
+                told_to_be_moved(&observations),
+                (count, first.cause.clone())
+            );
             // What comes later is moved as well, and what is looked at stays.
             publish(&vhost, QUEUE, &bombs[..1]).await;
             amqp.publish_with(QUEUE, "x", id("later")).await;
-            diary.until("later", 1).await;
-            assert_eq!(told_to_be_moved(&diary).0, count + 1);
+            observations.until("later", 1).await;
+            assert_eq!(told_to_be_moved(&observations).0, count + 1);
             assert_eq!(running.stats().unreadable, u64::from(count) + 1);
             assert!(
                 client.metrics_text().contains(&format!(
@@ -530,7 +536,7 @@ async fn they_are_moved_and_their_neighbours_are_handled() {
                 "{}",
                 client.metrics_text()
             );
-            assert_eq!(told(&diary, "consuming_stopped"), 0);
+            assert_eq!(told(&observations, "consuming_stopped"), 0);
             let all = set_aside(&client, bombs.len() + 1).await;
             let unreadable = client.unreadable(QUEUE);
             let ids = [all[1].id.clone(), all[2].id.clone(), "unknown".to_owned()];
@@ -559,18 +565,18 @@ async fn a_consumer_that_may_not_move_them_stops_before_they_are_dropped() {
         let user = User::of(&vhost).await;
         user.may(FAMILY, DEFAULT_EXCHANGE, FAMILY).await;
         let client = user.client().await;
-        let diary = Diary::default();
-        let running = consume(&client, &diary).await;
+        let observations = Observations::default();
+        let running = consume(&client, &observations).await;
         publish(&vhost, QUEUE, &bombs()[..1]).await;
         amqp.publish_with(QUEUE, "x", id("behind")).await;
-        let why = stopped(&diary).await;
+        let why = stopped(&observations).await;
         assert!(why.contains("retryrmq unreadable take orders"), "{why}");
-        assert!(told(&diary, "disconnected") >= 1);
+        assert!(told(&observations, "disconnected") >= 1);
         assert_eq!(amqp.consumers(QUEUE).await, Some(0));
         // Another try gets as far as the queue, and moves nothing.
         user.may(FAMILY_AND_UNREADABLE, "^$", FAMILY_AND_UNREADABLE)
             .await;
-        eventually(PATIENCE, "it tries again", || async {
+        eventually(DEADLINE, "it tries again", || async {
             amqp.depth(UNREADABLE).await == Some(0)
         })
         .await;
@@ -580,12 +586,12 @@ async fn a_consumer_that_may_not_move_them_stops_before_they_are_dropped() {
             FAMILY_AND_UNREADABLE,
         )
         .await;
-        diary.until("behind", 1).await;
+        observations.until("behind", 1).await;
         let root = connect_with(&vhost, QueueType::Quorum).await;
         set_aside(&root, 1).await;
-        assert_eq!(told_to_be_moved(&diary).0, 1);
-        assert_eq!(told(&diary, "consuming_stopped"), 1);
-        let names = diary.event_names();
+        assert_eq!(told_to_be_moved(&observations).0, 1);
+        assert_eq!(told(&observations, "consuming_stopped"), 1);
+        let names = observations.event_names();
         let at = names.iter().position(|name| *name == "consuming_stopped");
         let after = &names[at.unwrap() + 1..];
         assert!(
@@ -608,21 +614,21 @@ async fn many_consumers_of_a_queue_without_a_route_move_them_before_they_are_dro
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         amqp.declare(QUEUE, QueueType::Quorum).await;
-        let diary = Diary::default();
+        let observations = Observations::default();
         let mut all = Vec::new();
         for _ in 0..CLIENTS {
             let client = connect_with(&vhost, QueueType::Quorum).await;
-            let running = consume(&client, &diary).await;
+            let running = consume(&client, &observations).await;
             all.push((client, running));
         }
         for (number, bomb) in bombs().iter().enumerate() {
             publish(&vhost, QUEUE, std::slice::from_ref(bomb)).await;
             let expected = number + 1;
             let unreadable = all[0].0.unreadable(QUEUE);
-            eventually(PATIENCE, "they are set aside", || async {
+            eventually(DEADLINE, "they are set aside", || async {
                 let moved = unreadable.list(100).await.map_or(0, |all| all.len());
                 let left = amqp.depth(QUEUE).await;
-                let events = diary.event_names();
+                let events = observations.event_names();
                 (moved == expected)
                     .then_some(())
                     .ok_or(format!("{moved} are moved, {left:?} left: {events:?}"))
@@ -630,14 +636,14 @@ async fn many_consumers_of_a_queue_without_a_route_move_them_before_they_are_dro
             .await;
         }
         amqp.publish_with(QUEUE, "x", id("behind")).await;
-        diary.until("behind", 1).await;
+        observations.until("behind", 1).await;
         for (client, running) in all {
             running.close().await;
             client.close().await;
         }
         println!(
             "{broker}: {} lost connections",
-            told(&diary, "disconnected")
+            told(&observations, "disconnected")
         );
     })
     .await;
@@ -656,14 +662,14 @@ async fn a_consumer_with_the_documented_permissions_moves_them() {
             let family = permission_pattern(QUEUE);
             user.may(&family, DEFAULT_EXCHANGE, &family).await;
             let client = user.client().await;
-            let diary = Diary::default();
-            let running = consume(&client, &diary).await;
+            let observations = Observations::default();
+            let running = consume(&client, &observations).await;
             publish(&vhost, QUEUE, &bombs()[..1]).await;
             amqp.publish_with(QUEUE, "x", id("behind")).await;
-            diary.until("behind", 1).await;
+            observations.until("behind", 1).await;
             let root = connect_with(&vhost, kind).await;
             set_aside(&root, 1).await;
-            assert_eq!(told(&diary, "consuming_stopped"), 0);
+            assert_eq!(told(&observations, "consuming_stopped"), 0);
             running.close().await;
             user.gone().await;
         },
@@ -877,10 +883,10 @@ async fn they_are_found_between_messages_that_amqp_1_0_cannot_carry() {
             ];
             publish(&vhost, QUEUE, &mixed.concat()).await;
             amqp.publish_with(QUEUE, "x", id("last")).await;
-            let diary = Diary::default();
-            let running = consume(&client, &diary).await;
+            let observations = Observations::default();
+            let running = consume(&client, &observations).await;
             for name in ["a", "b", "c", "last"] {
-                diary.until(name, 1).await;
+                observations.until(name, 1).await;
             }
             set_aside(&client, bombs.len()).await;
             is_empty(&amqp, &running).await;
@@ -909,7 +915,7 @@ async fn they_are_found_among_many_that_amqp_1_0_cannot_carry() {
                 })
                 .collect();
             publish(&vhost, QUEUE, &mixed).await;
-            let diary = Diary::default();
+            let observations = Observations::default();
             let consumer = client
                 .consumer(QUEUE)
                 .dlx(true)
@@ -918,10 +924,10 @@ async fn they_are_found_among_many_that_amqp_1_0_cannot_carry() {
                 1 => Err("once".into()),
                 _ => Ok(()),
             };
-            let running = start(consumer, &diary, once).await;
+            let running = start(consumer, &observations, once).await;
             for (letter, number) in order.chars().zip(0..) {
                 if letter != 'u' {
-                    diary.until(&format!("{letter}{number}"), 2).await;
+                    observations.until(&format!("{letter}{number}"), 2).await;
                 }
             }
             set_aside(&client, order.matches('u').count()).await;
@@ -947,11 +953,11 @@ async fn what_neither_protocol_can_carry_stops_a_consumer_until_a_policy_removes
             let why = client.unreadable(QUEUE).take_from(QUEUE, 100).await;
             let why = why.unwrap_err();
             assert!(why.to_string().contains("remove it with a policy"), "{why}");
-            let diary = Diary::default();
-            let running = consume(&client, &diary).await;
-            let why = stopped(&diary).await;
+            let observations = Observations::default();
+            let running = consume(&client, &observations).await;
+            let why = stopped(&observations).await;
             assert!(why.contains("remove it with a policy"), "{why}");
-            eventually(PATIENCE, "the message is back", || async {
+            eventually(DEADLINE, "the message is back", || async {
                 match (amqp.consumers(QUEUE).await, amqp.depth(QUEUE).await) {
                     (Some(0), Some(1)) => Ok(()),
                     other => Err(format!("{other:?}")),
@@ -967,19 +973,19 @@ async fn what_neither_protocol_can_carry_stops_a_consumer_until_a_policy_removes
                 vhost.put_policy("remove", &policy).await.unwrap();
             };
             put(none).await;
-            eventually(PATIENCE, "the message is removed", || async {
+            eventually(DEADLINE, "the message is removed", || async {
                 amqp.depth("removed").await == Some(1)
             })
             .await;
-            eventually(PATIENCE, "it consumes again", || async {
-                diary.event_names().last() == Some(&"reconnected")
+            eventually(DEADLINE, "it consumes again", || async {
+                observations.event_names().last() == Some(&"reconnected")
             })
             .await;
             put(json!({ "max-length": 1_000 })).await;
             amqp.publish_with(QUEUE, "x", id("later")).await;
-            diary.until("later", 1).await;
-            assert_eq!(told_to_be_moved(&diary).0, 0);
-            assert_eq!(told(&diary, "consuming_stopped"), 1);
+            observations.until("later", 1).await;
+            assert_eq!(told_to_be_moved(&observations).0, 0);
+            assert_eq!(told(&observations, "consuming_stopped"), 1);
             is_empty(&amqp, &running).await;
             running.close().await;
             assert_eq!(amqp.depth(QUEUE).await, Some(0));
@@ -1005,9 +1011,9 @@ async fn a_consumer_without_room_for_them_goes_on_when_there_is_some() {
             let bombs = bombs();
             publish(&vhost, QUEUE, &bombs).await;
             amqp.publish_with(QUEUE, "x", id("behind")).await;
-            let diary = Diary::default();
-            let running = consume(&client, &diary).await;
-            let why = stopped(&diary).await;
+            let observations = Observations::default();
+            let running = consume(&client, &observations).await;
+            let why = stopped(&observations).await;
             assert!(
                 why.contains("see to it that `orders.unreadable` stores messages"),
                 "{why}"
@@ -1017,11 +1023,11 @@ async fn a_consumer_without_room_for_them_goes_on_when_there_is_some() {
             most(100).await;
             let ids = [stored[0].id.clone()];
             assert_eq!(client.unreadable(QUEUE).remove(&ids).await.unwrap(), 1);
-            diary.until("behind", 1).await;
+            observations.until("behind", 1).await;
             set_aside(&client, bombs.len() - 1).await;
             let count = u32::try_from(bombs.len()).unwrap();
-            assert_eq!(told_to_be_moved(&diary).0, count);
-            assert_eq!(told(&diary, "consuming_stopped"), 1);
+            assert_eq!(told_to_be_moved(&observations).0, count);
+            assert_eq!(told(&observations, "consuming_stopped"), 1);
             is_empty(&amqp, &running).await;
             running.close().await;
             assert_eq!(amqp.depth(QUEUE).await, Some(0));
@@ -1040,18 +1046,18 @@ async fn a_consumer_goes_on_when_another_one_of_its_client_stops() {
         amqp.declare("other", QueueType::Quorum).await;
         let neither = null("neither").property("tenant", uuid([7; 16]));
         publish(&vhost, QUEUE, &[neither]).await;
-        let (diary, others) = (Diary::default(), Diary::default());
+        let (observations, others) = (Observations::default(), Observations::default());
         // First, because it cannot start on the connection that the message ends.
         let other = start(client.consumer("other").dlx(true), &others, |_| Ok(())).await;
-        let running = consume(&client, &diary).await;
-        stopped(&diary).await;
+        let running = consume(&client, &observations).await;
+        stopped(&observations).await;
         amqp.publish_with("other", "x", id("neighbor")).await;
         others.until("neighbor", 1).await;
         assert_eq!(told(&others, "consuming_stopped"), 0);
         // They shared a connection that was lost.
         let lost = told(&others, "disconnected");
         assert!(lost >= 1, "{lost}: {:?}", others.event_names());
-        eventually(PATIENCE, "the message is back", || async {
+        eventually(DEADLINE, "the message is back", || async {
             amqp.depth(QUEUE).await == Some(1)
         })
         .await;
@@ -1059,7 +1065,7 @@ async fn a_consumer_goes_on_when_another_one_of_its_client_stops() {
         let purged = channel.queue_purge(QUEUE.into(), QueuePurgeOptions::default());
         assert_eq!(purged.await.unwrap(), 1);
         amqp.publish_with(QUEUE, "x", id("later")).await;
-        diary.until("later", 1).await;
+        observations.until("later", 1).await;
         running.close().await;
         other.close().await;
     })

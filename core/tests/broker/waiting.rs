@@ -2,21 +2,21 @@
 
 use std::time::Duration;
 
-use retryrmq::{Client, ErrorKind, Look, Publish, Waiter};
+use retryrmq::{Client, ErrorKind, Publish, WaitingMessage, WaitingWalk};
 use retryrmq_harness::{Amqp, QueueType, on_brokers};
 use tokio::time::Instant;
 
 use crate::{
     connecting::refused,
+    fixture::{PARKED, QUEUE, connect, id, take},
     parking::ready,
-    stage::{PARKED, QUEUE, connect, id, take},
 };
 
 /// What a killed broker loses from a younger queue.
 const YOUNG: Duration = Duration::from_millis(1_900);
 
 /// A look at these messages, which wait for an hour.
-async fn look(client: &Client, amqp: &Amqp, names: &[&str]) -> (Look, Vec<Waiter>) {
+async fn look(client: &Client, amqp: &Amqp, names: &[&str]) -> (WaitingWalk, Vec<WaitingMessage>) {
     amqp.declare(QUEUE, QueueType::Quorum).await;
     for name in names {
         let message = Publish::to_queue(QUEUE, *name).message_id(name);
@@ -24,15 +24,18 @@ async fn look(client: &Client, amqp: &Amqp, names: &[&str]) -> (Look, Vec<Waiter
         client.publish(delayed).await.unwrap();
     }
     let waiting = client.waiting(QUEUE);
-    let rungs = waiting.rungs([]).await.unwrap();
-    let rung = rungs.iter().find(|rung| rung.messages > 0).unwrap();
-    let mut look = waiting.look(rung).await.unwrap();
-    let mut waiters = Vec::new();
-    while let Some(waiter) = look.next().await.unwrap() {
-        waiters.push(waiter);
+    let waiting_queues = waiting.queues([]).await.unwrap();
+    let waiting_queue = waiting_queues
+        .iter()
+        .find(|waiting_queue| waiting_queue.messages > 0)
+        .unwrap();
+    let mut look = waiting.walk_queue(waiting_queue).await.unwrap();
+    let mut waiting_messages = Vec::new();
+    while let Some(waiting_message) = look.next().await.unwrap() {
+        waiting_messages.push(waiting_message);
     }
-    assert_eq!(waiters.len(), names.len());
-    (look, waiters)
+    assert_eq!(waiting_messages.len(), names.len());
+    (look, waiting_messages)
 }
 
 /// The work queue is old enough by then; the parking queue is as young as its first message.
@@ -41,11 +44,11 @@ async fn each_queue_that_a_look_moves_to_becomes_old_enough() {
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
-        let (mut look, waiters) = look(&client, &amqp, &["a", "b"]).await;
-        let flushed = look.flush(&waiters[..1]).await;
+        let (mut look, waiting_messages) = look(&client, &amqp, &["a", "b"]).await;
+        let flushed = look.flush(&waiting_messages[..1]).await;
         assert!(matches!(flushed[..], [Ok(())]), "{flushed:?}");
         let began = Instant::now();
-        let cancelled = look.cancel(&waiters[1..]).await;
+        let cancelled = look.cancel(&waiting_messages[1..]).await;
         assert!(matches!(cancelled[..], [Ok(())]), "{cancelled:?}");
         assert!(began.elapsed() >= YOUNG, "{:?}", began.elapsed());
         look.close().await.unwrap();
@@ -60,9 +63,9 @@ async fn a_parking_queue_that_was_deleted_is_made_again() {
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
-        let (mut look, waiters) = look(&client, &amqp, &["a", "b"]).await;
+        let (mut look, waiting_messages) = look(&client, &amqp, &["a", "b"]).await;
         let mut cancel = async |place: usize| {
-            let done = look.cancel(&waiters[place..=place]).await;
+            let done = look.cancel(&waiting_messages[place..=place]).await;
             done.into_iter().collect::<retryrmq::Result<()>>()
         };
         cancel(0).await.unwrap();

@@ -6,8 +6,8 @@ use retryrmq_harness::{
     on_every_broker_where,
 };
 
-use crate::stage::{
-    Diary, PARKED, PATIENCE, QUEUE, connect, id, int, parked, policy, start, table,
+use crate::fixture::{
+    DEADLINE, Observations, PARKED, QUEUE, connect, id, int, parked, policy, start, table,
 };
 
 fn durable() -> QueueDeclareOptions {
@@ -45,20 +45,20 @@ async fn it_is_made_with_exactly_these_arguments() {
         ] {
             let vhost = broker.vhost().await;
             let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
-            let diary = Diary::default();
+            let observations = Observations::default();
             let consumer = client
                 .consumer(QUEUE)
                 .dlx(true)
                 .retry(policy("fixed(50ms, retries=1)"))
                 .work_queue(said.parse().unwrap());
-            let running = start(consumer, &diary, |_| Err("no".into())).await;
+            let running = start(consumer, &observations, |_| Err("no".into())).await;
             assert!(
                 declares(&amqp, arguments).await,
                 "{said}: a publisher that declares the same meets no 406"
             );
             assert!(!declares(&amqp, others).await, "{said}: exactly these");
             amqp.publish_with(QUEUE, "x", id("a")).await;
-            diary.until("a", 2).await;
+            observations.until("a", 2).await;
             parked(&amqp).await;
             running.close().await;
         }
@@ -118,16 +118,16 @@ async fn one_that_was_there_and_is_deleted_is_made_again_where_it_was_said_with_
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         amqp.declare(QUEUE, retryrmq_harness::QueueType::Classic)
             .await;
-        let diary = Diary::default();
+        let observations = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
             .work_queue("classic".parse().unwrap());
-        let running = start(consumer, &diary, |_| Ok(())).await;
+        let running = start(consumer, &observations, |_| Ok(())).await;
         amqp.delete(QUEUE).await;
-        diary.event("reconnected").await;
+        observations.event("reconnected").await;
         amqp.publish_with(QUEUE, "x", id("a")).await;
-        diary.until("a", 1).await;
+        observations.until("a", 1).await;
         let again = vhost.queue(QUEUE).await.unwrap();
         assert_eq!(again.arguments()["x-dead-letter-routing-key"], PARKED);
         running.close().await;
@@ -164,20 +164,22 @@ async fn what_a_strategy_needs_of_it_stays() {
 
 #[tokio::test]
 async fn one_that_stays_away_is_told_of_once_and_not_at_every_try() {
-    crate::capture::start();
+    crate::log_capture::start();
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         let queue = format!("{}-orders", vhost.name());
         amqp.declare(&queue, retryrmq_harness::QueueType::Quorum)
             .await;
-        let running = start(client.consumer(&queue).dlx(true), &Diary::default(), |_| {
-            Ok(())
-        })
+        let running = start(
+            client.consumer(&queue).dlx(true),
+            &Observations::default(),
+            |_| Ok(()),
+        )
         .await;
         amqp.delete(&queue).await;
         let told = |level: &str| {
-            let lines = crate::capture::lines();
+            let lines = crate::log_capture::lines();
             let of_it = |line: &&String| {
                 line.contains("cannot consume")
                     && line.contains(&queue)
@@ -185,7 +187,7 @@ async fn one_that_stays_away_is_told_of_once_and_not_at_every_try() {
             };
             lines.iter().filter(of_it).count()
         };
-        eventually(PATIENCE, "it was tried again and again", || async {
+        eventually(DEADLINE, "it was tried again and again", || async {
             (told("DEBUG") >= 2).then_some(())
         })
         .await;
@@ -317,7 +319,7 @@ async fn nothing_is_made_for_one_that_cannot_be_used() {
             exclusive: true,
             ..QueueDeclareOptions::default()
         };
-        let kind = |kind: &str| table([("x-queue-type", crate::stage::text(kind))]);
+        let kind = |kind: &str| table([("x-queue-type", crate::fixture::text(kind))]);
         for (queue, options, kind, expected) in [
             ("own", exclusive, kind("classic"), ErrorKind::AccessRefused),
             ("log", durable(), kind("stream"), ErrorKind::Mismatch),

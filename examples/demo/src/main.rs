@@ -23,7 +23,7 @@ use story::{Chronicle, Step};
 use tokio::time::{Instant, sleep};
 
 /// Longer than any message of this demo can take, many times over.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -159,7 +159,7 @@ async fn show_and_replay(
 }
 
 async fn wait(done: impl Fn() -> bool) -> bool {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIME_LIMIT;
     while !done() {
         if Instant::now() > deadline {
             return false;

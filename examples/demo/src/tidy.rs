@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use retryrmq::{MILLISECOND, parking_queue, rung, waiting_queue};
+use retryrmq::{MILLISECOND, delay_step, parking_queue, waiting_queue};
 use retryrmq_harness::Amqp;
 
 use crate::handler::CHOSEN_DELAYS;
@@ -12,7 +12,7 @@ pub(crate) async fn parked_then_delete(url: &str, queue: &str) -> u32 {
     let delays: Vec<Duration> = [500, 1_000, 2_000]
         .map(|ms| ms * MILLISECOND)
         .into_iter()
-        .chain(CHOSEN_DELAYS.map(rung))
+        .chain(CHOSEN_DELAYS.map(delay_step))
         .collect();
     delete(url, queue, &delays).await
 }

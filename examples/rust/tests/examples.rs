@@ -11,7 +11,7 @@ use tokio::{
 };
 
 /// Long enough for the busiest machine; a run that passes never waits for it.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 /// A running example, and all that it printed.
 struct Example {
@@ -41,7 +41,7 @@ impl Example {
     /// Reads on to a line with `part`.
     async fn until(&mut self, part: &str) -> String {
         loop {
-            let line = timeout(PATIENCE, self.lines.next_line()).await;
+            let line = timeout(TIME_LIMIT, self.lines.next_line()).await;
             let line =
                 line.unwrap_or_else(|_| panic!("`{part}` did not come after:\n{}", self.output));
             let line = line.expect("its output is text");
@@ -63,7 +63,7 @@ impl Example {
 
     /// All that it prints until it ends well.
     async fn end(mut self) -> String {
-        while let Some(line) = timeout(PATIENCE, self.lines.next_line())
+        while let Some(line) = timeout(TIME_LIMIT, self.lines.next_line())
             .await
             .unwrap_or_else(|_| panic!("no end after:\n{}", self.output))
             .expect("its output is text")
@@ -71,7 +71,9 @@ impl Example {
             self.output.push_str(&line);
             self.output.push('\n');
         }
-        let status = timeout(PATIENCE, self.child.wait()).await.expect("it ends");
+        let status = timeout(TIME_LIMIT, self.child.wait())
+            .await
+            .expect("it ends");
         assert!(status.expect("it ends").success(), "{}", self.output);
         self.output
     }
@@ -90,7 +92,7 @@ async fn the_first_consumer_gets_what_is_published() {
         let mut consumer = Example::start(env!("CARGO_BIN_EXE_first-consumer"), &[], vhost.url());
         let amqp = vhost.connect().await;
         // The queue can be seen before it has a leader that takes anything; its consumer comes later.
-        retryrmq_harness::eventually(PATIENCE, "somebody consumes", || async {
+        retryrmq_harness::eventually(TIME_LIMIT, "somebody consumes", || async {
             match amqp.consumers("orders").await {
                 Some(1) => Ok(()),
                 consumers => Err(format!("{consumers:?}")),
@@ -260,7 +262,7 @@ async fn the_web_service_publishes_consumes_and_ends_in_order() {
         proxy.refuse();
         proxy.cut();
         for request in [post, format!("GET /health {head}\r\n\r\n")] {
-            eventually(PATIENCE, "it answers 503", || async {
+            eventually(TIME_LIMIT, "it answers 503", || async {
                 let answer = asked(&address, &request).await;
                 let names_the_broker = ["127.0.0.1", "localhost", "amqp"]
                     .iter()

@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::{
     decoders::{self, Decoders},
-    error::Fault,
+    error::SpannedError,
 };
 
 /// What a configuration file says of bodies.
@@ -21,9 +21,9 @@ pub struct Bodies {
 /// The tables of the file. An unknown one is a fault: a misspelt name must not be silently nothing.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Tables {
+struct BodyTables {
     #[serde(default)]
-    decoders: Vec<Spanned<decoders::Entry>>,
+    decoders: Vec<Spanned<decoders::DecoderEntry>>,
     // Read by `setup`, and no matter of bodies.
     #[serde(rename = "policies")]
     _policies: Option<IgnoredAny>,
@@ -46,8 +46,8 @@ impl Bodies {
             .map_err(|fault| format!("{}{}", path.display(), fault.place(&text)))
     }
 
-    fn parse(text: &str, folder: &Path) -> Result<Self, Fault> {
-        let tables: Tables = toml::from_str(text).map_err(|error| Fault::of(&error))?;
+    fn parse(text: &str, folder: &Path) -> Result<Self, SpannedError> {
+        let tables: BodyTables = toml::from_str(text).map_err(|error| SpannedError::of(&error))?;
         Ok(Self {
             decoders: Decoders::read(tables.decoders, folder)?,
         })
@@ -59,7 +59,7 @@ mod tests {
     use retryrmq_harness::fuzz::{fuzz, gist};
     use serde_json::json;
 
-    use super::super::Facts;
+    use super::super::MessageFacts;
     use super::*;
     use crate::decoding::{self, Format, Hints};
 
@@ -76,13 +76,13 @@ mod tests {
         let all = Bodies::parse(SOUND, Path::new("")).unwrap().decoders;
         let headers = json!({"kind": "mp", "n": 1});
         let headers = headers.as_object().unwrap();
-        let mut facts = Facts {
+        let mut facts = MessageFacts {
             queue: "orders.eu",
             routing_key: "eu.new",
             content_type: Some("application/octet-stream"),
             headers,
         };
-        let format = |facts: &Facts<'_>| {
+        let format = |facts: &MessageFacts<'_>| {
             decoding::decode(b"\x81\xa1a\x01", Hints::default(), all.find(facts)).format
         };
         assert_eq!(format(&facts), Format::MessagePack);

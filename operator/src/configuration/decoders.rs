@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use toml::Spanned;
 
-use super::error::Fault;
+use super::error::SpannedError;
 use crate::{
     decoding::Decoder,
     glob::{glob, topic},
@@ -27,7 +27,7 @@ use crate::{
 /// A table as it is written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Entry {
+pub(super) struct DecoderEntry {
     queue: Option<String>,
     routing_key: Option<String>,
     #[serde(default)]
@@ -41,11 +41,11 @@ pub(super) struct Entry {
 
 /// The decoders of a configuration, in their order.
 #[derive(Debug, Default)]
-pub struct Decoders(Vec<(Conditions, Decoder)>);
+pub struct Decoders(Vec<(DecoderConditions, Decoder)>);
 
 /// When a decoder is meant; what is not given always holds.
 #[derive(Debug)]
-struct Conditions {
+struct DecoderConditions {
     queue: Option<String>,
     routing_key: Option<String>,
     header: BTreeMap<String, String>,
@@ -54,7 +54,7 @@ struct Conditions {
 
 /// What decoders are chosen by.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
+pub struct MessageFacts<'a> {
     /// The queue that the message belongs to; where nobody knows that, the one that it lies in.
     pub queue: &'a str,
     /// The key that it was published with.
@@ -68,7 +68,7 @@ pub struct Facts<'a> {
 impl Decoders {
     /// The first whose conditions all hold.
     #[must_use]
-    pub fn find(&self, facts: &Facts<'_>) -> Option<&Decoder> {
+    pub fn find(&self, facts: &MessageFacts<'_>) -> Option<&Decoder> {
         let found = self.0.iter().find(|(conditions, _)| conditions.hold(facts));
         found.map(|(_, decoder)| decoder)
     }
@@ -79,11 +79,14 @@ impl Decoders {
         self.0.iter().any(|(_, decoder)| decoder.guesses_type())
     }
 
-    pub(super) fn read(entries: Vec<Spanned<Entry>>, folder: &Path) -> Result<Self, Fault> {
+    pub(super) fn read(
+        entries: Vec<Spanned<DecoderEntry>>,
+        folder: &Path,
+    ) -> Result<Self, SpannedError> {
         let all = entries.into_iter().map(|entry| {
             let decoder = decoder(&entry, folder)?;
             let entry = entry.into_inner();
-            let conditions = Conditions {
+            let conditions = DecoderConditions {
                 queue: entry.queue,
                 routing_key: entry.routing_key,
                 header: entry.header,
@@ -91,12 +94,12 @@ impl Decoders {
             };
             Ok((conditions, decoder))
         });
-        Ok(Self(all.collect::<Result<_, Fault>>()?))
+        Ok(Self(all.collect::<Result<_, SpannedError>>()?))
     }
 }
 
-impl Conditions {
-    fn hold(&self, facts: &Facts<'_>) -> bool {
+impl DecoderConditions {
+    fn hold(&self, facts: &MessageFacts<'_>) -> bool {
         let like = |pattern: &Option<String>, text: &str| {
             pattern.as_deref().is_none_or(|pattern| glob(pattern, text))
         };
@@ -115,10 +118,10 @@ impl Conditions {
     }
 }
 
-fn decoder(entry: &Spanned<Entry>, folder: &Path) -> Result<Decoder, Fault> {
+fn decoder(entry: &Spanned<DecoderEntry>, folder: &Path) -> Result<Decoder, SpannedError> {
     let written = entry.get_ref();
     if let (Some(kind), None) = (&written.r#type, &written.proto) {
-        return Err(Fault::at(
+        return Err(SpannedError::at(
             kind,
             "`type` is a message of a descriptor set: it goes with `proto`",
         ));
@@ -127,12 +130,12 @@ fn decoder(entry: &Spanned<Entry>, folder: &Path) -> Result<Decoder, Fault> {
         (Some(file), None, None) => {
             let path = folder.join(file.get_ref());
             let set = fs::read(&path).map_err(|why| {
-                Fault::at(file, format!("cannot read `{}`: {why}", path.display()))
+                SpannedError::at(file, format!("cannot read `{}`: {why}", path.display()))
             })?;
             let message = written.r#type.as_ref().map(|name| name.get_ref().as_str());
             Decoder::protobuf(&set, message).map_err(|why| {
                 let place = written.r#type.as_ref().unwrap_or(file);
-                Fault::at(
+                SpannedError::at(
                     place,
                     format!(
                         "the descriptor set `{}` cannot be used: {why}",
@@ -144,22 +147,22 @@ fn decoder(entry: &Spanned<Entry>, folder: &Path) -> Result<Decoder, Fault> {
         (None, Some(file), None) => {
             let path = folder.join(file.get_ref());
             let schema = fs::read_to_string(&path).map_err(|why| {
-                Fault::at(file, format!("cannot read `{}`: {why}", path.display()))
+                SpannedError::at(file, format!("cannot read `{}`: {why}", path.display()))
             })?;
             Decoder::avro(&schema).map_err(|why| {
-                Fault::at(
+                SpannedError::at(
                     file,
                     format!("`{}` is no Avro schema: {why}", path.display()),
                 )
             })
         }
         (None, None, Some(word)) => Decoder::format(word.get_ref()).ok_or_else(|| {
-            Fault::at(
+            SpannedError::at(
                 word,
                 "there is no such format: `json`, `messagepack`, `protobuf-wire`, `text` or `hex`",
             )
         }),
-        _ => Err(Fault::at(
+        _ => Err(SpannedError::at(
             entry,
             "a decoder has one of `proto`, `avro` and `format`",
         )),

@@ -8,12 +8,12 @@ use super::Position;
 
 /// What is wrong, and in which bytes of the file.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct SpannedError {
     span: Option<Range<usize>>,
     why: String,
 }
 
-impl Fault {
+impl SpannedError {
     pub(super) fn of(error: &toml::de::Error) -> Self {
         Self {
             span: error.span(),

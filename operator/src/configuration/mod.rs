@@ -8,9 +8,9 @@ mod position;
 mod queues;
 
 pub use bodies::Bodies;
-pub use decoders::{Decoders, Facts};
+pub use decoders::{Decoders, MessageFacts};
 pub use permissions::Permission;
-pub use position::{Misread, Position};
+pub use position::{ConfigError, Position};
 pub use queues::{Policies, Queue};
 
 use serde::Deserialize;
@@ -38,8 +38,8 @@ impl Configuration {
     ///
     /// # Errors
     /// What is no TOML, an unknown key, a value of another type: with its line and column.
-    pub fn read(text: &str) -> Result<Self, Misread> {
-        toml::from_str(text).map_err(|why| Misread::of(text, &why))
+    pub fn read(text: &str) -> Result<Self, ConfigError> {
+        toml::from_str(text).map_err(|why| ConfigError::of(text, &why))
     }
 }
 

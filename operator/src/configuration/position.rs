@@ -37,14 +37,14 @@ impl fmt::Display for Position {
 /// Why a file cannot be read, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{position}: {message}")]
-pub struct Misread {
+pub struct ConfigError {
     /// Where it stands.
     pub position: Position,
     /// What is wrong, in one line.
     pub message: String,
 }
 
-impl Misread {
+impl ConfigError {
     /// What is wrong with the value at this byte.
     #[must_use]
     pub fn at(text: &str, offset: usize, message: impl Into<String>) -> Self {

@@ -10,8 +10,8 @@ use jiff::{SignedDuration, Timestamp, civil};
 use serde_json::json;
 
 use super::{
-    bounded_value::{Full, Tree},
-    cursor::{Broken, Cursor},
+    bounded_value::{BoundedValue, LimitReached},
+    cursor::{Cursor, MalformedAt},
 };
 
 /// A schema, and the names that it refers to.
@@ -41,7 +41,12 @@ impl AvroSchema {
     }
 
     /// Reads one datum, which must be all there is. Positions count from `base`.
-    pub(super) fn decode(&self, bytes: &[u8], base: usize, tree: &mut Tree) -> Result<(), Broken> {
+    pub(super) fn decode(
+        &self,
+        bytes: &[u8],
+        base: usize,
+        tree: &mut BoundedValue,
+    ) -> Result<(), MalformedAt> {
         let mut cursor = Cursor::within(bytes, base);
         self.value(&self.root, &None, &mut cursor, tree, 0)?;
         cursor.ends()
@@ -52,15 +57,15 @@ impl AvroSchema {
         schema: &Schema,
         space: &Namespace,
         cursor: &mut Cursor<'_>,
-        tree: &mut Tree,
+        tree: &mut BoundedValue,
         depth: usize,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), MalformedAt> {
         let start = *cursor;
         // References and unions go down without a list or a map in between.
         if depth > 3 * super::bounded_value::DEEPEST {
             return Err(start.broken(super::bounded_value::TOO_DEEP));
         }
-        let full = |full: Full| start.full(full);
+        let full = |full: LimitReached| start.full(full);
         match schema {
             Schema::Null => tree.put(json!(null)).map_err(full),
             Schema::Boolean => match cursor.byte("a boolean")? {
@@ -233,7 +238,7 @@ fn variant<'s>(
     union: &'s UnionSchema,
     cursor: &mut Cursor<'_>,
     start: Cursor<'_>,
-) -> Result<&'s Schema, Broken> {
+) -> Result<&'s Schema, MalformedAt> {
     let index = cursor.zigzag("a union")?;
     usize::try_from(index)
         .ok()
@@ -246,13 +251,13 @@ fn variant<'s>(
         })
 }
 
-fn int(cursor: &mut Cursor<'_>) -> Result<i32, Broken> {
+fn int(cursor: &mut Cursor<'_>) -> Result<i32, MalformedAt> {
     let start = *cursor;
     let number = cursor.zigzag("an int")?;
     i32::try_from(number).map_err(|_| start.broken(format!("an int that is {number}")))
 }
 
-fn sized<'a>(cursor: &mut Cursor<'a>, what: &str) -> Result<&'a [u8], Broken> {
+fn sized<'a>(cursor: &mut Cursor<'a>, what: &str) -> Result<&'a [u8], MalformedAt> {
     let start = *cursor;
     let length = cursor.zigzag("a length")?;
     match u64::try_from(length) {
@@ -262,7 +267,7 @@ fn sized<'a>(cursor: &mut Cursor<'a>, what: &str) -> Result<&'a [u8], Broken> {
 }
 
 /// How many items follow; none at the end. A negative count comes with the size of the block, for those who skip it.
-fn block(cursor: &mut Cursor<'_>) -> Result<Option<u64>, Broken> {
+fn block(cursor: &mut Cursor<'_>) -> Result<Option<u64>, MalformedAt> {
     let count = cursor.zigzag("a count")?;
     if count < 0 {
         cursor.zigzag("a size")?;
@@ -274,9 +279,9 @@ fn block(cursor: &mut Cursor<'_>) -> Result<Option<u64>, Broken> {
 fn number(
     decimal: &DecimalSchema,
     cursor: &mut Cursor<'_>,
-    tree: &mut Tree,
+    tree: &mut BoundedValue,
     start: Cursor<'_>,
-) -> Result<(), Broken> {
+) -> Result<(), MalformedAt> {
     let bytes = match &*decimal.inner {
         Schema::Fixed(fixed) => cursor.take(fixed.size as u64, "a decimal")?,
         _ => sized(cursor, "a decimal")?,
@@ -309,9 +314,9 @@ fn number(
 fn time(
     schema: &Schema,
     cursor: &mut Cursor<'_>,
-    tree: &mut Tree,
+    tree: &mut BoundedValue,
     read: impl Fn(i64) -> Result<Timestamp, jiff::Error>,
-) -> Result<(), Broken> {
+) -> Result<(), MalformedAt> {
     let start = *cursor;
     let number = cursor.zigzag("a time")?;
     let is_local = matches!(

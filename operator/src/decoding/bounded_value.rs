@@ -11,15 +11,15 @@ const MOST_TEXT: usize = 16 << 20;
 pub(super) const DEEPEST: usize = 100;
 
 /// Why nothing more goes in.
-pub(super) type Full = &'static str;
+pub(super) type LimitReached = &'static str;
 
-const TOO_MANY: Full = "it has more than 131 072 values";
-const TOO_LONG: Full = "its texts have more than 16 MiB";
-pub(super) const TOO_DEEP: Full = "it is nested more than 100 levels deep";
+const TOO_MANY: LimitReached = "it has more than 131 072 values";
+const TOO_LONG: LimitReached = "its texts have more than 16 MiB";
+pub(super) const TOO_DEEP: LimitReached = "it is nested more than 100 levels deep";
 
 /// What was decoded so far.
 #[derive(Debug, Default)]
-pub(super) struct Tree {
+pub(super) struct BoundedValue {
     open: Vec<Open>,
     root: Option<Value>,
     values: usize,
@@ -33,35 +33,35 @@ enum Open {
     Map(Map<String, Value>, String),
 }
 
-impl Tree {
+impl BoundedValue {
     /// A number, a truth or nothing.
-    pub(super) fn put(&mut self, value: Value) -> Result<(), Full> {
+    pub(super) fn put(&mut self, value: Value) -> Result<(), LimitReached> {
         self.count()?;
         self.attach(value);
         Ok(())
     }
 
-    pub(super) fn text(&mut self, text: &str) -> Result<(), Full> {
+    pub(super) fn text(&mut self, text: &str) -> Result<(), LimitReached> {
         self.weigh(text.len())?;
         self.put(Value::String(text.to_owned()))
     }
 
     /// Bytes that are no text, as they are shown everywhere.
-    pub(super) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Full> {
+    pub(super) fn bytes(&mut self, bytes: &[u8]) -> Result<(), LimitReached> {
         self.weigh(bytes.len() / 3 * 4 + 4)?;
         self.put(json!({ "$bytes": BASE64_STANDARD.encode(bytes) }))
     }
 
-    pub(super) fn list(&mut self) -> Result<(), Full> {
+    pub(super) fn list(&mut self) -> Result<(), LimitReached> {
         self.nest(Open::List(Vec::new()))
     }
 
-    pub(super) fn map(&mut self) -> Result<(), Full> {
+    pub(super) fn map(&mut self) -> Result<(), LimitReached> {
         self.nest(Open::Map(Map::new(), String::new()))
     }
 
     /// The key of what comes next in the map that is open.
-    pub(super) fn key(&mut self, key: &str) -> Result<(), Full> {
+    pub(super) fn key(&mut self, key: &str) -> Result<(), LimitReached> {
         self.weigh(key.len())?;
         if let Some(Open::Map(_, next)) = self.open.last_mut() {
             key.clone_into(next);
@@ -86,7 +86,7 @@ impl Tree {
         self.root
     }
 
-    fn nest(&mut self, open: Open) -> Result<(), Full> {
+    fn nest(&mut self, open: Open) -> Result<(), LimitReached> {
         if self.open.len() >= DEEPEST {
             return Err(TOO_DEEP);
         }
@@ -105,7 +105,7 @@ impl Tree {
         }
     }
 
-    fn count(&mut self) -> Result<(), Full> {
+    fn count(&mut self) -> Result<(), LimitReached> {
         self.values += 1;
         if self.values > MOST_VALUES {
             return Err(TOO_MANY);
@@ -113,7 +113,7 @@ impl Tree {
         Ok(())
     }
 
-    fn weigh(&mut self, bytes: usize) -> Result<(), Full> {
+    fn weigh(&mut self, bytes: usize) -> Result<(), LimitReached> {
         self.text = self.text.saturating_add(bytes);
         if self.text > MOST_TEXT {
             return Err(TOO_LONG);

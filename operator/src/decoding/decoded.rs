@@ -4,14 +4,14 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::{encoding::Wrapping, protobuf::Fit};
+use super::{encoding::Encoding, protobuf::SchemaFit};
 
 /// A body, decoded as far as it goes.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Decoded<'a> {
     /// What it was wrapped in, the outermost first.
-    pub unwrapped: Vec<Wrapping>,
+    pub unwrapped: Vec<Encoding>,
     /// What was inside.
     pub bytes: Cow<'a, [u8]>,
     /// What that is.
@@ -19,13 +19,13 @@ pub struct Decoded<'a> {
     /// Whether this is a guess: nobody said so, and other bytes could look the same.
     pub is_guess: bool,
     /// The message of a protobuf body, and how well it fits.
-    pub fit: Option<Fit>,
+    pub fit: Option<SchemaFit>,
     /// The name of an Avro schema.
     pub schema: Option<String>,
     /// The value; where it breaks off, what came before. None of bytes that are nothing known, and of an empty body.
     pub value: Option<Value>,
     /// Where it does not go on.
-    pub breaks_off: Option<BreakOff>,
+    pub truncation: Option<Truncation>,
 }
 
 /// The format of a body.
@@ -84,7 +84,7 @@ impl Format {
 
 /// Where a body stops to make sense.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BreakOff {
+pub struct Truncation {
     /// In what: the name of a format or of a wrapping. The byte counts from 0, in what that was read from.
     pub within: String,
     /// The byte.
@@ -97,6 +97,6 @@ impl Decoded<'_> {
     /// The value, where all of the body is in it: what a filter may judge by.
     #[must_use]
     pub fn sound(&self) -> Option<&Value> {
-        self.value.as_ref().filter(|_| self.breaks_off.is_none())
+        self.value.as_ref().filter(|_| self.truncation.is_none())
     }
 }

@@ -9,7 +9,7 @@ use base64::{
 use flate2::bufread::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 
-use super::cursor::Broken;
+use super::cursor::MalformedAt;
 
 /// Bytes that unwrapping yields at most; a body that has more is cut there. The peak is about four times this.
 pub const MOST_UNWRAPPED: usize = 32 << 20;
@@ -19,7 +19,7 @@ pub const MOST_WRAPPINGS: usize = 4;
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Wrapping {
+pub enum Encoding {
     /// Base64 of either alphabet, white space and missing padding allowed.
     Base64,
     /// RFC 1952.
@@ -36,7 +36,7 @@ pub enum Wrapping {
     SingleObject,
 }
 
-impl fmt::Display for Wrapping {
+impl fmt::Display for Encoding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Base64 => f.write_str("base64"),
@@ -51,20 +51,20 @@ impl fmt::Display for Wrapping {
 }
 
 /// What came out of a wrapping, whole or as far as it went.
-pub(super) struct Unwrapped {
+pub(super) struct DecodedEncoding {
     pub(super) bytes: Vec<u8>,
-    pub(super) broken: Option<Broken>,
+    pub(super) broken: Option<MalformedAt>,
 }
 
 /// The wrappings that a content encoding names, the outermost first. Words for character sets and the like name none.
-pub(super) fn declared(encoding: &str) -> Vec<Wrapping> {
-    let mut all: Vec<Wrapping> = encoding
+pub(super) fn declared(encoding: &str) -> Vec<Encoding> {
+    let mut all: Vec<Encoding> = encoding
         .split(',')
         .filter_map(|word| match word.trim().to_ascii_lowercase().as_str() {
-            "base64" => Some(Wrapping::Base64),
-            "gzip" | "x-gzip" => Some(Wrapping::Gzip),
-            "zstd" => Some(Wrapping::Zstd),
-            "deflate" | "zlib" => Some(Wrapping::Zlib),
+            "base64" => Some(Encoding::Base64),
+            "gzip" | "x-gzip" => Some(Encoding::Gzip),
+            "zstd" => Some(Encoding::Zstd),
+            "deflate" | "zlib" => Some(Encoding::Zlib),
             _ => None,
         })
         .collect();
@@ -79,13 +79,13 @@ pub fn is_declared_packed(encoding: &str) -> bool {
 }
 
 /// The compression whose mark the bytes begin with. That of zlib is two bytes only, so it counts where all of it unwraps.
-pub(super) fn marked(bytes: &[u8]) -> Option<Wrapping> {
+pub(super) fn marked(bytes: &[u8]) -> Option<Encoding> {
     match bytes {
-        [0x1f, 0x8b, 8, ..] => Some(Wrapping::Gzip),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Wrapping::Zstd),
+        [0x1f, 0x8b, 8, ..] => Some(Encoding::Gzip),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Encoding::Zstd),
         [0x78, flags, _, ..] if (0x7800 | u16::from(*flags)) % 31 == 0 => {
-            let whole = unwrap(Wrapping::Zlib, bytes).broken.is_none();
-            whole.then_some(Wrapping::Zlib)
+            let whole = unwrap(Encoding::Zlib, bytes).broken.is_none();
+            whole.then_some(Encoding::Zlib)
         }
         _ => None,
     }
@@ -106,41 +106,41 @@ pub fn may_be_packed(body: &[u8]) -> bool {
 }
 
 /// Unwraps one of them, within [`MOST_UNWRAPPED`].
-pub(super) fn unwrap(wrapping: Wrapping, bytes: &[u8]) -> Unwrapped {
+pub(super) fn unwrap(wrapping: Encoding, bytes: &[u8]) -> DecodedEncoding {
     match wrapping {
-        Wrapping::Base64 => base64(bytes),
-        Wrapping::Gzip => {
+        Encoding::Base64 => base64(bytes),
+        Encoding::Gzip => {
             let mut reader = MultiGzDecoder::new(bytes);
             let (out, fault) = read(&mut reader);
             told(out, fault, bytes.len() - reader.get_ref().len())
         }
-        Wrapping::Zlib => {
+        Encoding::Zlib => {
             let mut reader = ZlibDecoder::new(bytes);
             let (out, fault) = read(&mut reader);
             let left = reader.get_ref().len();
             if fault.is_some() && out.is_empty() {
                 // What is called deflate is raw at times.
-                let raw = unwrap(Wrapping::Deflate, bytes);
+                let raw = unwrap(Encoding::Deflate, bytes);
                 if raw.broken.is_none() {
                     return raw;
                 }
             }
             told(out, fault, bytes.len() - left)
         }
-        Wrapping::Deflate => {
+        Encoding::Deflate => {
             let mut reader = DeflateDecoder::new(bytes);
             let (out, fault) = read(&mut reader);
             told(out, fault, bytes.len() - reader.get_ref().len())
         }
-        Wrapping::Zstd => zstd(bytes),
-        Wrapping::SchemaRegistry(_) | Wrapping::SingleObject => Unwrapped {
+        Encoding::Zstd => zstd(bytes),
+        Encoding::SchemaRegistry(_) | Encoding::SingleObject => DecodedEncoding {
             bytes: bytes.to_vec(),
             broken: None,
         },
     }
 }
 
-fn zstd(bytes: &[u8]) -> Unwrapped {
+fn zstd(bytes: &[u8]) -> DecodedEncoding {
     let mut rest = bytes;
     let mut all = Vec::new();
     while !rest.is_empty() {
@@ -177,14 +177,14 @@ fn read_into(reader: &mut impl Read, out: &mut Vec<u8>) -> Option<String> {
     fault.map(|error| error.to_string())
 }
 
-fn told(bytes: Vec<u8>, fault: Option<String>, at: usize) -> Unwrapped {
-    Unwrapped {
+fn told(bytes: Vec<u8>, fault: Option<String>, at: usize) -> DecodedEncoding {
+    DecodedEncoding {
         bytes,
-        broken: fault.map(|why| Broken { at, why }),
+        broken: fault.map(|why| MalformedAt { at, why }),
     }
 }
 
-fn base64(bytes: &[u8]) -> Unwrapped {
+fn base64(bytes: &[u8]) -> DecodedEncoding {
     let engine = |alphabet| {
         let config = GeneralPurposeConfig::new()
             .with_decode_padding_mode(DecodePaddingMode::Indifferent)

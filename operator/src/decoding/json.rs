@@ -6,14 +6,14 @@ use serde::{
 };
 use serde_json::Value;
 
-use super::{bounded_value::Tree, cursor::Broken};
+use super::{bounded_value::BoundedValue, cursor::MalformedAt};
 
-pub(super) fn decode(text: &[u8], tree: &mut Tree) -> Result<(), Broken> {
+pub(super) fn decode(text: &[u8], tree: &mut BoundedValue) -> Result<(), MalformedAt> {
     let mut reader = serde_json::Deserializer::from_slice(text);
     Node(tree)
         .deserialize(&mut reader)
         .and_then(|()| reader.end())
-        .map_err(|error| Broken {
+        .map_err(|error| MalformedAt {
             at: offset(text, error.line(), error.column()),
             why: sentence(&error),
         })
@@ -40,7 +40,7 @@ fn offset(text: &[u8], line: usize, column: usize) -> usize {
     (start + column.saturating_sub(1)).min(text.len())
 }
 
-struct Node<'t>(&'t mut Tree);
+struct Node<'t>(&'t mut BoundedValue);
 
 impl<'de> DeserializeSeed<'de> for Node<'_> {
     type Value = ();

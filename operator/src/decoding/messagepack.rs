@@ -8,12 +8,12 @@ use rmp::Marker;
 use serde_json::{Value, json};
 
 use super::{
-    bounded_value::Tree,
-    cursor::{Broken, Cursor},
+    bounded_value::BoundedValue,
+    cursor::{Cursor, MalformedAt},
 };
 
 /// Reads one value, which must be all there is.
-pub(super) fn decode(bytes: &[u8], tree: &mut Tree) -> Result<(), Broken> {
+pub(super) fn decode(bytes: &[u8], tree: &mut BoundedValue) -> Result<(), MalformedAt> {
     let mut cursor = Cursor::new(bytes);
     value(&mut cursor, tree)?;
     cursor.ends()
@@ -33,7 +33,7 @@ pub(super) fn begins_like_one(bytes: &[u8]) -> bool {
         )
 }
 
-fn value(cursor: &mut Cursor<'_>, tree: &mut Tree) -> Result<(), Broken> {
+fn value(cursor: &mut Cursor<'_>, tree: &mut BoundedValue) -> Result<(), MalformedAt> {
     let start = *cursor;
     let marker = Marker::from_u8(cursor.byte("a value")?);
     let done = match marker {
@@ -83,10 +83,10 @@ fn value(cursor: &mut Cursor<'_>, tree: &mut Tree) -> Result<(), Broken> {
 
 fn list(
     cursor: &mut Cursor<'_>,
-    tree: &mut Tree,
+    tree: &mut BoundedValue,
     count: u32,
     start: Cursor<'_>,
-) -> Result<(), Broken> {
+) -> Result<(), MalformedAt> {
     tree.list().map_err(|full| start.full(full))?;
     for _ in 0..count {
         value(cursor, tree)?;
@@ -97,10 +97,10 @@ fn list(
 
 fn map(
     cursor: &mut Cursor<'_>,
-    tree: &mut Tree,
+    tree: &mut BoundedValue,
     count: u32,
     start: Cursor<'_>,
-) -> Result<(), Broken> {
+) -> Result<(), MalformedAt> {
     tree.map().map_err(|full| start.full(full))?;
     for _ in 0..count {
         let at = *cursor;
@@ -113,7 +113,7 @@ fn map(
 }
 
 /// A key as JSON can have it: a number or a truth becomes its text.
-fn key(cursor: &mut Cursor<'_>) -> Result<String, Broken> {
+fn key(cursor: &mut Cursor<'_>) -> Result<String, MalformedAt> {
     let start = *cursor;
     let marker = Marker::from_u8(cursor.byte("a key")?);
     match marker {
@@ -150,7 +150,7 @@ fn key(cursor: &mut Cursor<'_>) -> Result<String, Broken> {
 }
 
 /// How long what follows the marker is.
-fn length(cursor: &mut Cursor<'_>, marker: Marker) -> Result<u32, Broken> {
+fn length(cursor: &mut Cursor<'_>, marker: Marker) -> Result<u32, MalformedAt> {
     const WHAT: &str = "a length";
     Ok(match marker {
         Marker::FixStr(length) => length.into(),
@@ -167,7 +167,7 @@ fn length(cursor: &mut Cursor<'_>, marker: Marker) -> Result<u32, Broken> {
     })
 }
 
-fn scalar(cursor: &mut Cursor<'_>, marker: Marker) -> Result<Value, Broken> {
+fn scalar(cursor: &mut Cursor<'_>, marker: Marker) -> Result<Value, MalformedAt> {
     const WHAT: &str = "a number";
     Ok(match marker {
         Marker::FixPos(number) => json!(number),
@@ -188,7 +188,11 @@ fn scalar(cursor: &mut Cursor<'_>, marker: Marker) -> Result<Value, Broken> {
     })
 }
 
-fn extension(kind: i8, bytes: &[u8], tree: &mut Tree) -> Result<(), super::bounded_value::Full> {
+fn extension(
+    kind: i8,
+    bytes: &[u8],
+    tree: &mut BoundedValue,
+) -> Result<(), super::bounded_value::LimitReached> {
     tree.map()?;
     tree.key("$extension")?;
     tree.put(json!(kind))?;

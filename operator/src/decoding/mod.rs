@@ -25,14 +25,14 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-pub use decoded::{BreakOff, Decoded, Format};
+pub use decoded::{Decoded, Format, Truncation};
 pub use decoder::Decoder;
-pub use encoding::{MOST_UNWRAPPED, MOST_WRAPPINGS, Wrapping, is_declared_packed, may_be_packed};
-pub use protobuf::Fit;
+pub use encoding::{Encoding, MOST_UNWRAPPED, MOST_WRAPPINGS, is_declared_packed, may_be_packed};
+pub use protobuf::SchemaFit;
 
-use bounded_value::Tree;
-use cursor::Broken;
-use decoder::Way;
+use bounded_value::BoundedValue;
+use cursor::MalformedAt;
+use decoder::DecoderKind;
 
 /// What the properties of a message say about its body.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,11 +54,14 @@ pub fn decode<'a>(body: &'a [u8], hints: Hints<'_>, decoder: Option<&Decoder>) -
         fit: None,
         schema: None,
         value: None,
-        breaks_off: None,
+        truncation: None,
     };
     unwrap(&mut decoded, hints, decoder);
     if decoded.bytes.is_empty()
-        && !matches!(decoder, Some(Decoder(Way::Protobuf(_) | Way::Avro(_))))
+        && !matches!(
+            decoder,
+            Some(Decoder(DecoderKind::Protobuf(_) | DecoderKind::Avro(_)))
+        )
     {
         decoded.format = Format::Empty;
         return decoded;
@@ -86,10 +89,10 @@ fn unwrap(decoded: &mut Decoded<'_>, hints: Hints<'_>, decoder: Option<&Decoder>
         decoded.bytes = Cow::Owned(unwrapped.bytes);
         note(decoded, &wrapping.to_string(), unwrapped.broken);
     }
-    while decoded.unwrapped.len() < MOST_WRAPPINGS && decoded.breaks_off.is_none() {
+    while decoded.unwrapped.len() < MOST_WRAPPINGS && decoded.truncation.is_none() {
         let wrapping = match encoding::marked(&decoded.bytes) {
             Some(wrapping) => wrapping,
-            None if is_base64_of_something(&decoded.bytes, hints, decoder) => Wrapping::Base64,
+            None if is_base64_of_something(&decoded.bytes, hints, decoder) => Encoding::Base64,
             None => return,
         };
         let unwrapped = encoding::unwrap(wrapping, &decoded.bytes);
@@ -108,17 +111,17 @@ fn is_base64_of_something(bytes: &[u8], hints: Hints<'_>, decoder: Option<&Decod
         return false;
     };
     match decoder {
-        Some(Decoder(Way::Protobuf(messages))) => {
+        Some(Decoder(DecoderKind::Protobuf(messages))) => {
             return messages.fits(&inside) && !messages.fits(bytes);
         }
-        Some(Decoder(Way::Avro(schema))) => {
+        Some(Decoder(DecoderKind::Avro(schema))) => {
             return framed_avro(&inside).any(|(at, _)| {
                 schema
-                    .decode(&inside[at..], at, &mut Tree::default())
+                    .decode(&inside[at..], at, &mut BoundedValue::default())
                     .is_ok()
             });
         }
-        Some(Decoder(Way::Text | Way::Hex)) => return false,
+        Some(Decoder(DecoderKind::Text | DecoderKind::Hex)) => return false,
         _ => {}
     }
     if hints
@@ -129,10 +132,10 @@ fn is_base64_of_something(bytes: &[u8], hints: Hints<'_>, decoder: Option<&Decod
         return false;
     }
     encoding::marked(&inside).is_some()
-        || (looks_like_json(&inside) && json::decode(&inside, &mut Tree::default()).is_ok())
+        || (looks_like_json(&inside) && json::decode(&inside, &mut BoundedValue::default()).is_ok())
         || (inside.len() >= 8
             && messagepack::begins_like_one(&inside)
-            && messagepack::decode(&inside, &mut Tree::default()).is_ok())
+            && messagepack::decode(&inside, &mut BoundedValue::default()).is_ok())
         || (inside.len() >= 12
             && std::str::from_utf8(&inside)
                 .is_ok_and(|text| !text.chars().any(|c| c.is_control() && !c.is_whitespace())))
@@ -158,13 +161,13 @@ fn said(content_type: Option<&str>) -> Option<Format> {
 
 fn as_said(format: Format, decoded: &mut Decoded<'_>) {
     let way = match format {
-        Format::Json => Way::Json,
-        Format::MessagePack => Way::MessagePack,
-        _ => Way::Wire,
+        Format::Json => DecoderKind::Json,
+        Format::MessagePack => DecoderKind::MessagePack,
+        _ => DecoderKind::Wire,
     };
     let mut attempt = decoded.clone();
     by(&way, &mut attempt);
-    if attempt.breaks_off.is_none() || decoded.breaks_off.is_some() {
+    if attempt.truncation.is_none() || decoded.truncation.is_some() {
         *decoded = attempt;
         return;
     }
@@ -172,38 +175,38 @@ fn as_said(format: Format, decoded: &mut Decoded<'_>) {
     let mut other = decoded.clone();
     look(&mut other);
     let is_text = other.format == Format::Text;
-    if is_text || (other.format != Format::Binary && other.breaks_off.is_none()) {
+    if is_text || (other.format != Format::Binary && other.truncation.is_none()) {
         other.is_guess = !is_text;
         *decoded = other;
         if is_text {
-            decoded.breaks_off = attempt.breaks_off;
+            decoded.truncation = attempt.truncation;
         }
     } else {
         *decoded = attempt;
     }
 }
 
-fn by(way: &Way, decoded: &mut Decoded<'_>) {
-    let mut tree = Tree::default();
+fn by(way: &DecoderKind, decoded: &mut Decoded<'_>) {
+    let mut tree = BoundedValue::default();
     let bytes = std::mem::take(&mut decoded.bytes);
     let (format, done) = match way {
-        Way::Json => (Format::Json, json::decode(&bytes, &mut tree)),
-        Way::MessagePack => (Format::MessagePack, messagepack::decode(&bytes, &mut tree)),
-        Way::Wire => {
+        DecoderKind::Json => (Format::Json, json::decode(&bytes, &mut tree)),
+        DecoderKind::MessagePack => (Format::MessagePack, messagepack::decode(&bytes, &mut tree)),
+        DecoderKind::Wire => {
             decoded.is_guess = true;
             (
                 Format::ProtobufWire,
                 protobuf_wire::guess(&bytes, &mut tree),
             )
         }
-        Way::Text => (Format::Text, text(&bytes, &mut tree)),
-        Way::Hex => (Format::Binary, Ok(())),
-        Way::Avro(schema) => {
+        DecoderKind::Text => (Format::Text, text(&bytes, &mut tree)),
+        DecoderKind::Hex => (Format::Binary, Ok(())),
+        DecoderKind::Avro(schema) => {
             decoded.schema = schema.name();
             let mut at = 0;
             let sound = framed_avro(&bytes).find(|(at, _)| {
                 schema
-                    .decode(&bytes[*at..], *at, &mut Tree::default())
+                    .decode(&bytes[*at..], *at, &mut BoundedValue::default())
                     .is_ok()
             });
             if let Some((start, wrapping)) = sound {
@@ -212,7 +215,7 @@ fn by(way: &Way, decoded: &mut Decoded<'_>) {
             }
             (Format::Avro, schema.decode(&bytes[at..], at, &mut tree))
         }
-        Way::Protobuf(messages) => {
+        DecoderKind::Protobuf(messages) => {
             let start = if messages.fits(&bytes) {
                 0
             } else {
@@ -224,14 +227,14 @@ fn by(way: &Way, decoded: &mut Decoded<'_>) {
             let read = messages.decode(&bytes[start..], start);
             decoded.bytes = bytes;
             let Some(read) = read else {
-                decoded.breaks_off.get_or_insert_with(|| BreakOff {
+                decoded.truncation.get_or_insert_with(|| Truncation {
                     within: Format::Protobuf.name().to_owned(),
                     byte: 0,
                     why: "no message of the descriptor set fits".to_owned(),
                 });
-                let broken = decoded.breaks_off.clone();
+                let broken = decoded.truncation.clone();
                 look(decoded);
-                decoded.breaks_off = broken;
+                decoded.truncation = broken;
                 return;
             };
             (decoded.format, decoded.value) = (Format::Protobuf, read.value);
@@ -248,16 +251,16 @@ fn by(way: &Way, decoded: &mut Decoded<'_>) {
 }
 
 /// Where an Avro datum may begin, and what stands before it.
-fn framed_avro(bytes: &[u8]) -> impl Iterator<Item = (usize, Option<Wrapping>)> {
+fn framed_avro(bytes: &[u8]) -> impl Iterator<Item = (usize, Option<Encoding>)> {
     let registry = (bytes.len() >= 5 && bytes[0] == 0).then(|| (5, Some(registry_id(bytes))));
     let single = (bytes.len() >= 10 && bytes.starts_with(&[0xc3, 0x01]))
-        .then_some((10, Some(Wrapping::SingleObject)));
+        .then_some((10, Some(Encoding::SingleObject)));
     std::iter::once((0, None)).chain(single).chain(registry)
 }
 
-fn registry_id(bytes: &[u8]) -> Wrapping {
+fn registry_id(bytes: &[u8]) -> Encoding {
     let id = bytes.get(1..5).and_then(|id| id.try_into().ok());
-    Wrapping::SchemaRegistry(u32::from_be_bytes(id.unwrap_or_default()))
+    Encoding::SchemaRegistry(u32::from_be_bytes(id.unwrap_or_default()))
 }
 
 /// Where a protobuf message begins that a client of a schema registry wrote: after the id and the place of the message in
@@ -287,7 +290,7 @@ fn registry(bytes: &[u8], messages: &protobuf::Messages) -> usize {
 fn look(decoded: &mut Decoded<'_>) {
     let text = std::str::from_utf8(&decoded.bytes);
     if text.is_ok() && looks_like_json(&decoded.bytes) {
-        let mut tree = Tree::default();
+        let mut tree = BoundedValue::default();
         match json::decode(&decoded.bytes, &mut tree) {
             Ok(()) => {
                 (decoded.format, decoded.value) = (Format::Json, tree.finish());
@@ -305,7 +308,7 @@ fn look(decoded: &mut Decoded<'_>) {
         as_text(decoded);
         return;
     }
-    let mut tree = Tree::default();
+    let mut tree = BoundedValue::default();
     if messagepack::begins_like_one(&decoded.bytes)
         && messagepack::decode(&decoded.bytes, &mut tree).is_ok()
     {
@@ -314,7 +317,7 @@ fn look(decoded: &mut Decoded<'_>) {
         return;
     }
     if protobuf_wire::is_sound(&decoded.bytes) {
-        let mut tree = Tree::default();
+        let mut tree = BoundedValue::default();
         let done = protobuf_wire::guess(&decoded.bytes, &mut tree);
         (decoded.format, decoded.value, decoded.is_guess) =
             (Format::ProtobufWire, tree.finish(), true);
@@ -332,7 +335,7 @@ fn as_text(decoded: &mut Decoded<'_>) {
     decoded.value = Some(Value::String(text));
 }
 
-fn text(bytes: &[u8], tree: &mut Tree) -> Result<(), Broken> {
+fn text(bytes: &[u8], tree: &mut BoundedValue) -> Result<(), MalformedAt> {
     let (text, broken) = match std::str::from_utf8(bytes) {
         Ok(text) => (text, None),
         Err(error) => {
@@ -340,11 +343,11 @@ fn text(bytes: &[u8], tree: &mut Tree) -> Result<(), Broken> {
             let why = "it is not UTF-8".to_owned();
             (
                 std::str::from_utf8(&bytes[..at]).unwrap_or_default(),
-                Some(Broken { at, why }),
+                Some(MalformedAt { at, why }),
             )
         }
     };
-    tree.text(text).map_err(|full| Broken {
+    tree.text(text).map_err(|full| MalformedAt {
         at: 0,
         why: full.to_owned(),
     })?;
@@ -365,9 +368,9 @@ fn is_odd(text: &str) -> bool {
 }
 
 /// Notes where it breaks off, unless something outside of it did before.
-fn note(decoded: &mut Decoded<'_>, within: &str, broken: Option<Broken>) {
-    if let (Some(broken), None) = (broken, &decoded.breaks_off) {
-        decoded.breaks_off = Some(BreakOff {
+fn note(decoded: &mut Decoded<'_>, within: &str, broken: Option<MalformedAt>) {
+    if let (Some(broken), None) = (broken, &decoded.truncation) {
+        decoded.truncation = Some(Truncation {
             within: within.to_owned(),
             byte: broken.at,
             why: broken.why,

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{
     bounded_value::{MOST_VALUES, TOO_DEEP},
-    cursor::{Broken, Cursor},
+    cursor::{Cursor, MalformedAt},
     protobuf_wire::{self, Field, Payload},
 };
 
@@ -33,7 +33,7 @@ pub(super) struct Messages {
 
 /// How well a message describes a body.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Fit {
+pub struct SchemaFit {
     /// The message, with its package.
     pub message: String,
     /// Per cent of the body that it knows and that looks like what it says, 100 at most.
@@ -45,13 +45,13 @@ pub struct Fit {
 }
 
 /// Messages with their scores.
-type Scores = Vec<(String, u8)>;
+type SchemaScores = Vec<(String, u8)>;
 
 /// What was decoded by a message.
-pub(super) struct Read {
-    pub(super) fit: Fit,
+pub(super) struct DecodedMessage {
+    pub(super) fit: SchemaFit,
     pub(super) value: Option<Value>,
-    pub(super) broken: Option<Broken>,
+    pub(super) broken: Option<MalformedAt>,
 }
 
 impl Messages {
@@ -71,13 +71,13 @@ impl Messages {
     }
 
     /// Decodes as the message that was named, or as the one that fits best; none where nothing fits at all.
-    pub(super) fn decode(&self, bytes: &[u8], base: usize) -> Option<Read> {
+    pub(super) fn decode(&self, bytes: &[u8], base: usize) -> Option<DecodedMessage> {
         let (message, tried, others) = match &self.named {
             Some(message) => (message.clone(), 0, Vec::new()),
             None => self.best(bytes, base)?,
         };
-        let measure = Measure::of(&message, bytes, base);
-        let fit = Fit {
+        let measure = FitMeasure::of(&message, bytes, base);
+        let fit = SchemaFit {
             message: message.full_name().to_owned(),
             score: measure.score(bytes.len()),
             tried,
@@ -86,26 +86,26 @@ impl Messages {
         let is_whole = measure.broken.is_none();
         let (value, broken) = match json(message, &bytes[..measure.sound - base], is_whole) {
             Ok(value) => (Some(value), measure.broken),
-            Err(why) => (None, measure.broken.or(Some(Broken { at: base, why }))),
+            Err(why) => (None, measure.broken.or(Some(MalformedAt { at: base, why }))),
         };
-        Some(Read { fit, value, broken })
+        Some(DecodedMessage { fit, value, broken })
     }
 
     /// Whether the bytes are a message of the set from one end to the other.
     pub(super) fn fits(&self, bytes: &[u8]) -> bool {
         match &self.named {
             Some(message) => {
-                let measure = Measure::of(message, bytes, 0);
+                let measure = FitMeasure::of(message, bytes, 0);
                 measure.broken.is_none() && measure.score(bytes.len()) > 50
             }
             None => self.best(bytes, 0).is_some_and(|(message, ..)| {
-                Measure::of(&message, bytes, 0).score(bytes.len()) > 50
+                FitMeasure::of(&message, bytes, 0).score(bytes.len()) > 50
             }),
         }
     }
 
     /// The message that knows most of the bytes; of those that know as much, the one with the fewest fields that did not come.
-    fn best(&self, bytes: &[u8], base: usize) -> Option<(MessageDescriptor, usize, Scores)> {
+    fn best(&self, bytes: &[u8], base: usize) -> Option<(MessageDescriptor, usize, SchemaScores)> {
         let is_candidate = |message: &MessageDescriptor| {
             !message.is_map_entry() && !message.full_name().starts_with("google.protobuf.")
         };
@@ -117,7 +117,7 @@ impl Messages {
             .filter(is_candidate)
             .inspect(|_| tried += 1)
             .filter_map(|message| {
-                let measure = Measure::of(&message, sample, base);
+                let measure = FitMeasure::of(&message, sample, base);
                 let score = measure.score(sample.len());
                 let absent = message.fields().len().saturating_sub(measure.distinct);
                 (measure.broken.is_none() && score > 0).then_some((score, absent, message))
@@ -230,7 +230,7 @@ fn json(message: MessageDescriptor, bytes: &[u8], is_whole: bool) -> Result<Valu
 }
 
 /// What was found by going through the bytes.
-struct Measure {
+struct FitMeasure {
     values: usize,
     /// Bytes that the message does not know.
     unknown: usize,
@@ -240,10 +240,10 @@ struct Measure {
     distinct: usize,
     /// Where the last whole field of the outermost message ends.
     sound: usize,
-    broken: Option<Broken>,
+    broken: Option<MalformedAt>,
 }
 
-impl Measure {
+impl FitMeasure {
     fn of(message: &MessageDescriptor, bytes: &[u8], base: usize) -> Self {
         let mut measure = Self {
             values: 0,
@@ -305,7 +305,7 @@ impl Measure {
         message: &MessageDescriptor,
         mut cursor: Cursor<'_>,
         depth: usize,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), MalformedAt> {
         if depth >= DEEPEST {
             return Err(cursor.broken(TOO_DEEP));
         }
@@ -326,13 +326,13 @@ impl Measure {
         field: &Field<'_>,
         size: usize,
         depth: usize,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), MalformedAt> {
         self.count(1, field.at)?;
         let Some(known) = message.get_field(field.number) else {
             self.unknown += size;
             return Ok(());
         };
-        let wrong = || Broken {
+        let wrong = || MalformedAt {
             at: field.at,
             why: format!(
                 "field {} (`{}`) is of another type",
@@ -354,7 +354,7 @@ impl Measure {
                     }
                     Ok(())
                 }
-                Err(error) => Err(Broken {
+                Err(error) => Err(MalformedAt {
                     at: field.inside + error.valid_up_to(),
                     why: format!("field {} (`{}`) is not UTF-8", field.number, known.name()),
                 }),
@@ -383,7 +383,7 @@ impl Measure {
         kind: &Kind,
         mut cursor: Cursor<'_>,
         field: &FieldDescriptor,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), MalformedAt> {
         while cursor.left() > 0 {
             self.count(1, cursor.position())?;
             match kind {
@@ -410,7 +410,7 @@ impl Measure {
         any: &MessageDescriptor,
         mut cursor: Cursor<'_>,
         depth: usize,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), MalformedAt> {
         let (mut url, mut value) = ("", None);
         let start = cursor;
         while let Some(field) = protobuf_wire::field(&mut cursor, depth)? {
@@ -432,10 +432,10 @@ impl Measure {
         }
     }
 
-    fn count(&mut self, values: usize, at: usize) -> Result<(), Broken> {
+    fn count(&mut self, values: usize, at: usize) -> Result<(), MalformedAt> {
         self.values += values;
         if self.values > MOST_VALUES {
-            return Err(Broken {
+            return Err(MalformedAt {
                 at,
                 why: "it has more than 131 072 values".to_owned(),
             });

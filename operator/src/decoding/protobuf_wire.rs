@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    bounded_value::{TOO_DEEP, Tree},
-    cursor::{Broken, Cursor},
+    bounded_value::{BoundedValue, TOO_DEEP},
+    cursor::{Cursor, MalformedAt},
 };
 
 /// Levels that a guess goes down. Each level is read twice, so this bounds the time as well.
@@ -36,7 +36,7 @@ pub(super) struct Field<'a> {
 pub(super) fn field<'a>(
     cursor: &mut Cursor<'a>,
     depth: usize,
-) -> Result<Option<Field<'a>>, Broken> {
+) -> Result<Option<Field<'a>>, MalformedAt> {
     if cursor.left() == 0 {
         return Ok(None);
     }
@@ -69,7 +69,7 @@ pub(super) fn field<'a>(
     }))
 }
 
-fn tag(cursor: &mut Cursor<'_>) -> Result<(u32, u64), Broken> {
+fn tag(cursor: &mut Cursor<'_>) -> Result<(u32, u64), MalformedAt> {
     let start = *cursor;
     let tag = cursor.varint("a field number")?;
     match u32::try_from(tag >> 3) {
@@ -79,7 +79,7 @@ fn tag(cursor: &mut Cursor<'_>) -> Result<(u32, u64), Broken> {
 }
 
 /// What stands before the end of the group.
-fn group<'a>(cursor: &mut Cursor<'a>, number: u32, depth: usize) -> Result<&'a [u8], Broken> {
+fn group<'a>(cursor: &mut Cursor<'a>, number: u32, depth: usize) -> Result<&'a [u8], MalformedAt> {
     if depth >= super::bounded_value::DEEPEST {
         return Err(cursor.broken(TOO_DEEP));
     }
@@ -113,12 +113,12 @@ pub(super) fn is_sound(bytes: &[u8]) -> bool {
 }
 
 /// A map from field numbers to what they seem to hold; of a number that comes more than once, a list.
-pub(super) fn guess(bytes: &[u8], tree: &mut Tree) -> Result<(), Broken> {
+pub(super) fn guess(bytes: &[u8], tree: &mut BoundedValue) -> Result<(), MalformedAt> {
     level(Cursor::new(bytes), tree, 0)
 }
 
-fn level(cursor: Cursor<'_>, tree: &mut Tree, depth: usize) -> Result<(), Broken> {
-    let full = |at: usize, why: &str| Broken {
+fn level(cursor: Cursor<'_>, tree: &mut BoundedValue, depth: usize) -> Result<(), MalformedAt> {
+    let full = |at: usize, why: &str| MalformedAt {
         at,
         why: why.to_owned(),
     };
@@ -155,7 +155,7 @@ fn level(cursor: Cursor<'_>, tree: &mut Tree, depth: usize) -> Result<(), Broken
     broken.map_or(Ok(()), Err)
 }
 
-fn payload(field: &Field<'_>, tree: &mut Tree, depth: usize) -> Result<(), Broken> {
+fn payload(field: &Field<'_>, tree: &mut BoundedValue, depth: usize) -> Result<(), MalformedAt> {
     let done = match field.payload {
         Payload::Varint(number) => tree.put(json!(number)),
         Payload::Fixed64(bytes) => {
@@ -179,7 +179,7 @@ fn payload(field: &Field<'_>, tree: &mut Tree, depth: usize) -> Result<(), Broke
             _ => tree.bytes(bytes),
         },
     };
-    done.map_err(|why| Broken {
+    done.map_err(|why| MalformedAt {
         at: field.at,
         why: why.to_owned(),
     })

@@ -7,6 +7,7 @@ mod plan;
 mod policy_name;
 
 pub use plan::{
-    Change, Obstacle, Plan, Route, Target, base_of, plan, policy_for, policy_for_waiting,
+    DeadLetterRoute, DeadLetterTarget, Obstacle, PolicyChange, PolicyPlan, base_of, plan,
+    policy_for, policy_for_waiting,
 };
-pub use policy_name::Mark;
+pub use policy_name::PolicyName;

@@ -2,28 +2,28 @@
 
 use serde_json::{Map, Value};
 
-use super::Mark;
+use super::PolicyName;
 use crate::management::{Policy, Queue, QueueKind};
 
 /// Where dead letters shall go.
 #[derive(Clone, Debug)]
-pub struct Target<'a> {
+pub struct DeadLetterTarget<'a> {
     /// The way there.
-    pub route: Route<'a>,
+    pub route: DeadLetterRoute<'a>,
     /// Whether a dead-letter route that is in force by policy may be replaced.
     pub replaces: bool,
 }
 
 /// A way for dead letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Route<'a> {
+pub enum DeadLetterRoute<'a> {
     /// To this queue, through the default exchange.
     Queue(&'a str),
     /// To this exchange, with the routing key that they came with.
     Exchange(&'a str),
 }
 
-impl Route<'_> {
+impl DeadLetterRoute<'_> {
     /// The keys of a policy that lead there.
     fn keys(self) -> Vec<(&'static str, Value)> {
         match self {
@@ -57,7 +57,7 @@ impl Route<'_> {
 
 /// What changes for the queue by one key.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Change {
+pub struct PolicyChange {
     /// The key of the policy.
     pub key: String,
     /// What the policy in force says.
@@ -68,7 +68,7 @@ pub struct Change {
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Plan {
+pub enum PolicyPlan {
     /// Dead letters go there already, by this policy of ours or, without one, by the queue's arguments or a policy of somebody else.
     Done(Option<Policy>),
     /// Make this policy, and delete these afterwards, which it takes the place of.
@@ -76,7 +76,7 @@ pub enum Plan {
         /// The policy to make.
         policy: Policy,
         /// Every key of it, with what the policy in force says.
-        changes: Vec<Change>,
+        changes: Vec<PolicyChange>,
         /// Policies that `enable` made earlier.
         obsolete: Vec<String>,
         /// What is in force without ours.
@@ -102,7 +102,11 @@ pub enum Obstacle {
 /// What is in force on a queue without the policies that `enable` made; `None` when that cannot be told.
 #[must_use]
 pub fn base_of<'a>(queue: &Queue, policies: &'a [Policy]) -> Option<Option<&'a Policy>> {
-    let others = || policies.iter().filter(|policy| Mark::of(policy).is_none());
+    let others = || {
+        policies
+            .iter()
+            .filter(|policy| PolicyName::of(policy).is_none())
+    };
     // What the broker says is certain, unless it says ours.
     if let Some(name) = &queue.policy {
         if let Some(base) = others().find(|policy| policy.name == *name) {
@@ -122,7 +126,11 @@ pub fn base_of<'a>(queue: &Queue, policies: &'a [Policy]) -> Option<Option<&'a P
 ///
 /// # Errors
 /// [`Obstacle`]; nothing must be done then.
-pub fn plan(queue: &Queue, policies: &[Policy], target: &Target<'_>) -> Result<Plan, Obstacle> {
+pub fn plan(
+    queue: &Queue,
+    policies: &[Policy],
+    target: &DeadLetterTarget<'_>,
+) -> Result<PolicyPlan, Obstacle> {
     if !matches!(queue.kind, QueueKind::Classic | QueueKind::Quorum) {
         return Err(Obstacle::NotAQueue);
     }
@@ -134,7 +142,7 @@ pub fn plan(queue: &Queue, policies: &[Policy], target: &Target<'_>) -> Result<P
     if let Some(exchange) = queue.arguments.get("x-dead-letter-exchange") {
         let key = queue.arguments.get("x-dead-letter-routing-key");
         if goes_there(Some(exchange), key) {
-            return Ok(Plan::Done(None));
+            return Ok(PolicyPlan::Done(None));
         }
         return Err(Obstacle::Argument(
             exchange.as_str().unwrap_or_default().to_owned(),
@@ -145,7 +153,7 @@ pub fn plan(queue: &Queue, policies: &[Policy], target: &Target<'_>) -> Result<P
         .filter_map(|policy| {
             Some((
                 policy,
-                Mark::of(policy).filter(|mark| mark.queue == queue.name)?,
+                PolicyName::of(policy).filter(|mark| mark.queue == queue.name)?,
             ))
         })
         .collect();
@@ -155,7 +163,7 @@ pub fn plan(queue: &Queue, policies: &[Policy], target: &Target<'_>) -> Result<P
     let Some(base) = base_of(queue, policies) else {
         let unreadable = policies
             .iter()
-            .find(|policy| Mark::of(policy).is_none() && policy.is_for(queue).is_none());
+            .find(|policy| PolicyName::of(policy).is_none() && policy.is_for(queue).is_none());
         return Err(Obstacle::Unreadable(
             unreadable.map_or_else(String::new, |policy| policy.name.clone()),
         ));
@@ -163,7 +171,7 @@ pub fn plan(queue: &Queue, policies: &[Policy], target: &Target<'_>) -> Result<P
     if let Some(base) = base {
         let exchange = base.definition.get("dead-letter-exchange");
         if goes_there(exchange, base.definition.get("dead-letter-routing-key")) && ours.is_empty() {
-            return Ok(Plan::Done(None));
+            return Ok(PolicyPlan::Done(None));
         }
         if let Some(exchange) = exchange.and_then(Value::as_str).filter(|_| !target.replaces)
             // A policy that was replaced before was replaced on purpose.
@@ -178,23 +186,23 @@ pub fn plan(queue: &Queue, policies: &[Policy], target: &Target<'_>) -> Result<P
         set.push(("overflow", "reject-publish".into()));
     }
     let mut policy = policy_for(base, &queue.name, &set, target.route.left_out());
-    policy.name = Mark::name(&queue.name, &policy, base);
+    policy.name = PolicyName::name(&queue.name, &policy, base);
     if let [(only, _)] = ours.as_slice()
         && only.name == policy.name
         && in_force.is_some_and(|in_force| in_force.name == policy.name)
     {
-        return Ok(Plan::Done(Some(policy)));
+        return Ok(PolicyPlan::Done(Some(policy)));
     }
     let before = in_force
         .map(|policy| policy.definition.clone())
         .unwrap_or_default();
-    let changes = policy.definition.iter().map(|(key, after)| Change {
+    let changes = policy.definition.iter().map(|(key, after)| PolicyChange {
         key: key.clone(),
         before: before.get(key).cloned(),
         after: after.clone(),
     });
     let obsolete = ours.iter().map(|(policy, _)| policy.name.clone());
-    Ok(Plan::Make {
+    Ok(PolicyPlan::Make {
         changes: changes.collect(),
         obsolete: obsolete.filter(|name| *name != policy.name).collect(),
         base: base.cloned(),
@@ -305,22 +313,22 @@ mod tests {
     use super::*;
     use crate::doctor::tests_support::{policy, queue};
 
-    const THERE: Target<'static> = Target {
-        route: Route::Queue("orders.parked"),
+    const THERE: DeadLetterTarget<'static> = DeadLetterTarget {
+        route: DeadLetterRoute::Queue("orders.parked"),
         replaces: false,
     };
 
-    fn definition(made: &Plan) -> Value {
+    fn definition(made: &PolicyPlan) -> Value {
         match made {
-            Plan::Make { policy, .. } => Value::Object(policy.definition.clone()),
-            Plan::Done(_) => panic!("nothing to do"),
+            PolicyPlan::Make { policy, .. } => Value::Object(policy.definition.clone()),
+            PolicyPlan::Done(_) => panic!("nothing to do"),
         }
     }
 
     #[test]
     fn a_route_to_an_exchange_leaves_out_the_key_of_another_route() {
-        let to = |replaces| Target {
-            route: Route::Exchange("retryrmq.dead"),
+        let to = |replaces| DeadLetterTarget {
+            route: DeadLetterRoute::Exchange("retryrmq.dead"),
             replaces,
         };
         let base = policy(
@@ -336,7 +344,7 @@ mod tests {
             plan(&orders, policies, &to(false)),
             Err(Obstacle::OtherRoute(..))
         ));
-        let Ok(Plan::Make { policy: ours, .. }) = plan(&orders, policies, &to(true)) else {
+        let Ok(PolicyPlan::Make { policy: ours, .. }) = plan(&orders, policies, &to(true)) else {
             panic!("there is nothing in the way");
         };
         let mut expected = json!({"dead-letter-exchange": "retryrmq.dead", "max-priority": 3});
@@ -345,7 +353,7 @@ mod tests {
         assert_eq!(Value::Object(ours.definition.clone()), expected);
         // What goes there already stays as it is.
         let there = queue("orders", json!({"x-dead-letter-exchange": "retryrmq.dead"}));
-        assert_eq!(plan(&there, &[], &to(false)), Ok(Plan::Done(None)));
+        assert_eq!(plan(&there, &[], &to(false)), Ok(PolicyPlan::Done(None)));
     }
 
     #[test]
@@ -363,7 +371,7 @@ mod tests {
             definition(&made),
             json!({"max-length": 5, "overflow": "drop-head", "dead-letter-exchange": "", "dead-letter-routing-key": "orders.parked"})
         );
-        let Plan::Make {
+        let PolicyPlan::Make {
             policy,
             base: Some(from),
             ..
@@ -405,19 +413,19 @@ mod tests {
         let mut orders = queue("orders", json!({}));
         orders.policy = Some("base".to_owned());
         let mut policies = vec![policy("base", "^ord", 0, json!({"expires": 9}))];
-        let Ok(Plan::Make { policy: ours, .. }) = plan(&orders, &policies, &THERE) else {
+        let Ok(PolicyPlan::Make { policy: ours, .. }) = plan(&orders, &policies, &THERE) else {
             panic!()
         };
         orders.policy = Some(ours.name.clone());
         policies.push(ours.clone());
         assert_eq!(
             plan(&orders, &policies, &THERE),
-            Ok(Plan::Done(Some(ours.clone())))
+            Ok(PolicyPlan::Done(Some(ours.clone())))
         );
         policies[0]
             .definition
             .insert("expires".to_owned(), json!(10));
-        let Ok(Plan::Make {
+        let Ok(PolicyPlan::Make {
             policy: renewed,
             obsolete,
             ..
@@ -450,7 +458,7 @@ mod tests {
             plan(&orders, &policies, &THERE),
             Err(Obstacle::OtherRoute("base".into(), "dlx".into()))
         );
-        let replaces = Target {
+        let replaces = DeadLetterTarget {
             replaces: true,
             ..THERE
         };
@@ -467,7 +475,7 @@ mod tests {
             "orders",
             json!({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "orders.parked"}),
         );
-        assert_eq!(plan(&ours, &[], &THERE), Ok(Plan::Done(None)));
+        assert_eq!(plan(&ours, &[], &THERE), Ok(PolicyPlan::Done(None)));
     }
 
     #[test]

@@ -8,14 +8,14 @@ const PREFIX: &str = "retryrmq.enable";
 
 /// What a policy's name remembers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mark {
+pub struct PolicyName {
     /// The queue it is for.
     pub queue: String,
     made: String,
     from: String,
 }
 
-impl Mark {
+impl PolicyName {
     /// The mark of a policy, if `enable` made it.
     #[must_use]
     pub fn of(policy: &Policy) -> Option<Self> {
@@ -99,8 +99,8 @@ mod tests {
     fn a_name_remembers_the_policy_and_its_base() {
         let base = policy("base", json!({"max-length": 5}));
         let mut ours = policy("", json!({"max-length": 5, "dead-letter-exchange": ""}));
-        ours.name = Mark::name("eu.orders.7", &ours, Some(&base));
-        let mark = Mark::of(&ours).unwrap();
+        ours.name = PolicyName::name("eu.orders.7", &ours, Some(&base));
+        let mark = PolicyName::of(&ours).unwrap();
         assert_eq!(mark.queue, "eu.orders.7");
         assert!(mark.is_of(&ours) && mark.is_made_from(Some(&base)) && !mark.is_made_from(None));
         ours.definition.insert("max-length".to_owned(), json!(6));
@@ -116,7 +116,7 @@ mod tests {
             "retryrmq.enable.01234567.89abcdef.",
             "retryrmq.enable",
         ] {
-            assert_eq!(Mark::of(&policy(name, json!({}))), None, "{name}");
+            assert_eq!(PolicyName::of(&policy(name, json!({}))), None, "{name}");
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Code, Finding, Kin, Snapshot,
-    policies::Source,
+    Code, Finding, QueueRole, Snapshot,
+    policies::PolicySource,
     routes::{Route, graveyards, is_work_queue, route},
 };
 use crate::management::Queue;
@@ -70,13 +70,13 @@ fn take_the_time_off(all: &Snapshot, first: &Queue, others: &BTreeSet<&str>) -> 
     let worked_on = [first].into_iter().chain(others).find(is_consumed);
     let (name, vhost) = (&worked_on.unwrap_or(first).name, all.in_vhost());
     match all.source(worked_on.unwrap_or(first), "message-ttl") {
-        Some(Source::Argument) | None => format!(
+        Some(PolicySource::Argument) | None => format!(
             "rabbitmqctl list_queues {vhost} name messages arguments   # make `{name}` anew without x-message-ttl, when it is empty"
         ),
-        Some(Source::Policy) => format!(
+        Some(PolicySource::Policy) => format!(
             "rabbitmqctl list_policies {vhost}   # take `message-ttl` off the policy of `{name}`"
         ),
-        Some(Source::Operator) => format!(
+        Some(PolicySource::Operator) => format!(
             "rabbitmqctl list_operator_policies {vhost}   # take `message-ttl` off the one of `{name}`"
         ),
     }
@@ -109,7 +109,7 @@ pub(super) fn waits_by_message(all: &Snapshot, queue: &Queue, graveyards: &BTree
             })
     });
     let ends = |target: &&str| {
-        graveyards.contains(target) || matches!(all.kin(target), Some(Kin::Parking(_)))
+        graveyards.contains(target) || matches!(all.role(target), Some(QueueRole::Parking(_)))
     };
     comes_back || (is_named_so && !targets.is_empty() && !targets.iter().any(ends))
 }
@@ -160,7 +160,7 @@ pub(super) fn limit_in_a_loop(all: &Snapshot) -> Vec<Finding> {
         }
         let wait = targets(all, queue).into_iter().find(|target| {
             // Consumers of ours count for themselves, and stay below.
-            all.kin(target) != Some(Kin::Waiting(&queue.name))
+            all.role(target) != Some(QueueRole::Waiting(&queue.name))
                 && *target != queue.name
                 && all.queues.get(*target).is_some_and(|wait| {
                     has_time(all, wait) && route(all, wait).reaches(&queue.name)

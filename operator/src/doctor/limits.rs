@@ -1,8 +1,8 @@
 //! Limits that drop messages.
 
 use super::{
-    Code, Finding, Kin, Severity, Snapshot, Subject,
-    policies::Source,
+    Code, Finding, QueueRole, Severity, Snapshot, Subject,
+    policies::PolicySource,
     routes::{Route, graveyards, is_work_queue, route},
     snapshot::STREAM_FLAG,
 };
@@ -127,11 +127,11 @@ impl Snapshot {
             return takes.to_owned();
         };
         let who = match self.source(queue, "overflow") {
-            Some(Source::Policy) => match self.base(queue) {
+            Some(PolicySource::Policy) => match self.base(queue) {
                 Some(base) => format!("policy `{}`", base.name),
                 None => "a policy".to_owned(),
             },
-            Some(Source::Operator) => "an operator policy".to_owned(),
+            Some(PolicySource::Operator) => "an operator policy".to_owned(),
             _ => return takes.to_owned(),
         };
         let over = if queue.arguments.contains_key("x-overflow") {
@@ -148,9 +148,9 @@ impl Snapshot {
             "rabbitmqctl list_queues {} name arguments   # x-overflow is an argument: the queue has to be made anew",
             self.in_vhost()
         );
-        match (self.kin(&queue.name), self.source(queue, "overflow")) {
+        match (self.role(&queue.name), self.source(queue, "overflow")) {
             // Queues for further delays may follow.
-            (Some(Kin::Waiting(work)), Some(Source::Policy)) => {
+            (Some(QueueRole::Waiting(work)), Some(PolicySource::Policy)) => {
                 policy_for_waiting(self.base(queue), work, &overflow).as_command(&self.vhost)
             }
             _ => self.mend(queue, &["overflow"], &overflow, by_hand),
@@ -191,7 +191,7 @@ pub(super) fn waiting_queue_expires(all: &Snapshot) -> Vec<Finding> {
         let Some(expires) = all.number(queue, "expires") else {
             continue;
         };
-        let ours = matches!(all.kin(&queue.name), Some(Kin::Waiting(_)));
+        let ours = matches!(all.role(&queue.name), Some(QueueRole::Waiting(_)));
         let wait = all.number(queue, "message-ttl");
         let waits = wait.is_some() && all.setting(queue, "dead-letter-exchange").is_some();
         let is_quorum = queue.kind == QueueKind::Quorum;
@@ -229,8 +229,8 @@ pub(super) fn parking_queue_limited(all: &Snapshot) -> Vec<Finding> {
     let graveyards = graveyards(all);
     let mut found = Vec::new();
     for queue in all.queues.values() {
-        let kin = all.kin(&queue.name);
-        let ours = matches!(kin, Some(Kin::Parking(_) | Kin::Unreadable(_)));
+        let role = all.role(&queue.name);
+        let ours = matches!(role, Some(QueueRole::Parking(_) | QueueRole::Unreadable(_)));
         if (!ours && !graveyards.contains(queue.name.as_str())) || queue.kind == QueueKind::Stream {
             continue;
         }
@@ -311,8 +311,8 @@ pub(super) fn parking_queue_limited(all: &Snapshot) -> Vec<Finding> {
             format!(
                 "`{}` is where {} end, and it {}",
                 queue.name,
-                match kin {
-                    Some(Kin::Unreadable(_)) =>
+                match role {
+                    Some(QueueRole::Unreadable(_)) =>
                         "messages that RabbitMQ cannot deliver over AMQP 0-9-1",
                     _ => "dead letters",
                 },

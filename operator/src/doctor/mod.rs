@@ -13,7 +13,7 @@ pub(crate) mod snapshot;
 mod upgrades;
 
 pub use finding::{Code, Finding, Severity, Subject};
-pub use snapshot::{Kin, Names, Snapshot, Unknown};
+pub use snapshot::{QueueNames, QueueRole, Snapshot, UnknownPart};
 
 #[cfg(test)]
 pub(crate) use snapshot::tests as tests_support;

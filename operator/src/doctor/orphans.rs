@@ -1,12 +1,12 @@
 //! Queues of ours that are left over, and messages that do not leave.
 
-use super::{Code, Finding, Kin, Snapshot};
+use super::{Code, Finding, QueueRole, Snapshot};
 
 /// RQ113.
 pub(super) fn work_queue_gone(all: &Snapshot) -> Vec<Finding> {
     let mut found = Vec::new();
     for queue in all.queues.values() {
-        let Some(Kin::Waiting(work)) = all.kin(&queue.name) else {
+        let Some(QueueRole::Waiting(work)) = all.role(&queue.name) else {
             continue;
         };
         if all.has_queue(work) {
@@ -70,7 +70,7 @@ pub(super) fn held(all: &Snapshot) -> Vec<Finding> {
 pub(super) fn unreadable(all: &Snapshot) -> Vec<Finding> {
     let mut found = Vec::new();
     for queue in all.queues.values() {
-        let Some(Kin::Unreadable(work)) = all.kin(&queue.name) else {
+        let Some(QueueRole::Unreadable(work)) = all.role(&queue.name) else {
             continue;
         };
         let count = queue.totals.ready.unwrap_or(0);

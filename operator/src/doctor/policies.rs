@@ -3,11 +3,11 @@
 use serde_json::Value;
 
 use super::{
-    Code, Finding, Kin, Snapshot, Subject,
+    Code, Finding, QueueRole, Snapshot, Subject,
     routes::{Route, is_work_queue, route},
 };
 use crate::{
-    dlx_policy::{Mark, base_of, policy_for},
+    dlx_policy::{PolicyName, base_of, policy_for},
     management::{Policy, Queue, QueueKind},
 };
 
@@ -19,16 +19,16 @@ impl Snapshot {
     }
 
     /// Who says what applies by that name; `None` when nobody does.
-    pub(super) fn source(&self, queue: &Queue, name: &str) -> Option<Source> {
+    pub(super) fn source(&self, queue: &Queue, name: &str) -> Option<PolicySource> {
         let applied = self.setting(queue, name)?;
         let policy = self.base(queue).and_then(|base| base.definition.get(name));
         Some(
             if queue.arguments.get(&format!("x-{name}")) == Some(applied) {
-                Source::Argument
+                PolicySource::Argument
             } else if policy == Some(applied) {
-                Source::Policy
+                PolicySource::Policy
             } else {
-                Source::Operator
+                PolicySource::Operator
             },
         )
     }
@@ -45,9 +45,9 @@ impl Snapshot {
             keys.iter()
                 .any(|key| self.source(queue, key) == Some(source))
         };
-        if said_by(Source::Argument) {
+        if said_by(PolicySource::Argument) {
             by_hand
-        } else if said_by(Source::Operator) {
+        } else if said_by(PolicySource::Operator) {
             format!(
                 "rabbitmqctl list_operator_policies {}   # narrow the pattern of the one that says {}",
                 self.in_vhost(),
@@ -66,7 +66,7 @@ impl Snapshot {
 
 /// Who says what applies to a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum PolicySource {
     /// Its declaration, for good.
     Argument,
     /// The policy in force.
@@ -120,18 +120,18 @@ pub(super) fn on_our_queues(all: &Snapshot) -> Vec<Finding> {
     let mut found = Vec::new();
     for queue in all.queues.values() {
         // What loses what is parked is RQ110, what makes a waiting queue expire RQ109.
-        let harmful: &[(&str, &str)] = match all.kin(&queue.name) {
-            Some(Kin::Waiting(_)) => &[
+        let harmful: &[(&str, &str)] = match all.role(&queue.name) {
+            Some(QueueRole::Waiting(_)) => &[
                 ("message-ttl", "brings messages back too early"),
                 ("max-length", "refuses or drops what has to wait"),
                 ("max-length-bytes", "refuses or drops what has to wait"),
             ],
-            Some(Kin::Dropped(_)) => &[
+            Some(QueueRole::Dropped(_)) => &[
                 ("message-ttl", "deletes dropped messages earlier"),
                 ("max-length", "refuses or drops what is kept"),
                 ("max-length-bytes", "refuses or drops what is kept"),
             ],
-            Some(Kin::Parking(_) | Kin::Unreadable(_)) => &[
+            Some(QueueRole::Parking(_) | QueueRole::Unreadable(_)) => &[
                 ("dead-letter-exchange", "sends on what is kept for people"),
                 ("delayed-retry-type", "hides what was looked at"),
             ],
@@ -164,8 +164,8 @@ pub(super) fn on_our_queues(all: &Snapshot) -> Vec<Finding> {
             base.is_some_and(|base| keys.iter().any(|key| base.definition.contains_key(*key)));
         let (who, fix) = match (base, by_user) {
             (Some(base), true) => {
-                let harmless = match all.kin(&queue.name) {
-                    Some(Kin::Parking(_) | Kin::Unreadable(_)) => {
+                let harmless = match all.role(&queue.name) {
+                    Some(QueueRole::Parking(_) | QueueRole::Unreadable(_)) => {
                         ("delivery-limit", 1_000_000_000.into())
                     }
                     _ => ("overflow", "reject-publish".into()),
@@ -233,7 +233,7 @@ pub(super) fn changes_a_delay(all: &Snapshot) -> Vec<Finding> {
             .collect();
         let by_user = keys
             .iter()
-            .any(|key| all.source(queue, key) == Some(Source::Policy));
+            .any(|key| all.source(queue, key) == Some(PolicySource::Policy));
         let who = match all.base(queue) {
             Some(base) if by_user => format!("policy `{}`", base.name),
             _ => "an operator policy".to_owned(),
@@ -264,7 +264,7 @@ pub(super) fn changes_a_delay(all: &Snapshot) -> Vec<Finding> {
 pub(super) fn enabled_drifted(all: &Snapshot) -> Vec<Finding> {
     let mut found = Vec::new();
     for policy in &all.policies {
-        let Some(mark) = Mark::of(policy) else {
+        let Some(mark) = PolicyName::of(policy) else {
             continue;
         };
         let quoted = shell_words::quote(&mark.queue);

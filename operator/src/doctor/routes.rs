@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Code, Finding, Kin, Snapshot};
+use super::{Code, Finding, QueueRole, Snapshot};
 use crate::{
     dlx_policy::policy_for,
     management::{Queue, QueueKind},
@@ -109,7 +109,7 @@ pub(super) fn is_work_queue(all: &Snapshot, queue: &Queue) -> bool {
         && !queue.exclusive
         && !queue.auto_delete
         && matches!(queue.kind, QueueKind::Classic | QueueKind::Quorum)
-        && all.kin(&queue.name).is_none()
+        && all.role(&queue.name).is_none()
 }
 
 /// The queues where dead letters end: others' dead letters come, and not because their wait is over, there is no way on, and nobody consumes.
@@ -202,7 +202,7 @@ pub(super) fn missing_exchange(all: &Snapshot) -> Vec<Finding> {
                 Code::MissingExchange,
                 &queue.name,
                 format!("dead letters of `{}` are dropped: its dead-letter exchange `{exchange}` does not exist", queue.name),
-                if by_argument || all.kin(&queue.name).is_some() {
+                if by_argument || all.role(&queue.name).is_some() {
                     format!(
                         "rabbitmqadmin declare exchange --name {} --type fanout --durable true   # and bind a queue to it",
                         shell_words::quote(exchange)
@@ -225,8 +225,8 @@ pub(super) fn nothing_bound(all: &Snapshot) -> Vec<Finding> {
             // What was dropped is deleted in the end.
             Route::Nowhere(_)
                 if matches!(
-                    all.kin(&queue.name),
-                    Some(Kin::Waiting(_) | Kin::Dropped(_))
+                    all.role(&queue.name),
+                    Some(QueueRole::Waiting(_) | QueueRole::Dropped(_))
                 ) =>
             {
                 None
@@ -271,7 +271,7 @@ pub(super) fn default_exchange_without_key(all: &Snapshot) -> Vec<Finding> {
     let broken = all
         .queues
         .values()
-        .filter(|queue| route(all, queue) == Route::ByOwnKey && all.kin(&queue.name).is_none());
+        .filter(|queue| route(all, queue) == Route::ByOwnKey && all.role(&queue.name).is_none());
     broken
         .map(|queue| {
             let parked = (all.names.parking_queue)(&queue.name);

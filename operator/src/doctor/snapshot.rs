@@ -8,13 +8,13 @@ use std::{
 use serde_json::{Map, Value};
 
 use crate::management::{
-    Binding, Channel, Consumer, Deprecated, Error, Exchange, Kind, Management, Policy, Queue,
-    QueueKind, Scope, Version, settings,
+    Binding, Channel, Consumer, Deprecated, Error, Exchange, Management, ManagementErrorKind,
+    Policy, Queue, QueueKind, Scope, Version, settings,
 };
 
 /// How the queues of retryrmq are named: the library that uses it says so.
 #[derive(Clone, Copy, Debug)]
-pub struct Names {
+pub struct QueueNames {
     /// The work queue of a waiting or parking queue's name.
     pub work_queue_of: fn(&str) -> Option<&str>,
     /// The parking queue of a work queue.
@@ -25,7 +25,7 @@ pub struct Names {
     pub clock_queue: fn(&str) -> String,
 }
 
-impl Names {
+impl QueueNames {
     /// Whether a queue of this name is a clock, which goes by itself.
     fn is_clock(&self, name: &str) -> bool {
         (self.work_queue_of)(name).is_some_and(|work| (self.clock_queue)(work) == name)
@@ -34,7 +34,7 @@ impl Names {
 
 /// What a queue is to retryrmq, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kin<'a> {
+pub enum QueueRole<'a> {
     /// Messages of this work queue wait in it.
     Waiting(&'a str),
     /// Messages of this work queue are parked in it.
@@ -50,7 +50,7 @@ const NOBODY: &str = "retryrmq.nobody";
 
 /// What could not be looked at, and why in one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unknown {
+pub enum UnknownPart {
     /// Who consumes.
     Consumers(String),
     /// What operators bound.
@@ -61,7 +61,7 @@ pub enum Unknown {
     FeatureFlags(String),
 }
 
-impl Unknown {
+impl UnknownPart {
     /// The sentence.
     #[must_use]
     pub fn sentence(&self) -> &str {
@@ -79,7 +79,7 @@ impl Unknown {
 pub struct Snapshot {
     pub(super) version: Version,
     pub(super) vhost: String,
-    pub(super) names: Names,
+    pub(super) names: QueueNames,
     pub(super) queues: BTreeMap<String, Queue>,
     /// What policies come to, by queue.
     pub(super) effective: BTreeMap<String, Map<String, Value>>,
@@ -101,7 +101,7 @@ pub struct Snapshot {
     /// Now, in seconds since 1970.
     pub(super) now: i64,
     /// What could not be looked at.
-    pub unknown: Vec<Unknown>,
+    pub unknown: Vec<UnknownPart>,
 }
 
 /// Without it quorum queues dead-letter at most once.
@@ -122,7 +122,7 @@ impl Snapshot {
     pub async fn take(
         management: &Management,
         vhost: &str,
-        names: Names,
+        names: QueueNames,
         handler_timeout: Duration,
         stuck_after: Duration,
     ) -> Result<Self, Error> {
@@ -133,8 +133,8 @@ impl Snapshot {
         let policies = management.policies(vhost, Scope::Users).await?;
         let operator_policies = match management.policies(vhost, Scope::Operators).await {
             Ok(all) => all,
-            Err(error) if error.kind() == Kind::Forbidden => {
-                unknown.push(Unknown::OperatorPolicies(format!(
+            Err(error) if error.kind() == ManagementErrorKind::Forbidden => {
+                unknown.push(UnknownPart::OperatorPolicies(format!(
                     "operator policies were not looked at: {error}"
                 )));
                 Vec::new()
@@ -151,7 +151,7 @@ impl Snapshot {
         let consumers = match who_consumes(management, vhost, overview.is_without_metrics).await? {
             Ok(all) => Some(by_queue(all)),
             Err(why) => {
-                unknown.push(Unknown::Consumers(format!(
+                unknown.push(UnknownPart::Consumers(format!(
                     "{why}: RQ114 and RQ119 were not looked at, and RQ112 is judged by what is taken"
                 )));
                 None
@@ -159,8 +159,8 @@ impl Snapshot {
         };
         let deprecated = match management.deprecated_in_use().await {
             Ok(all) => all,
-            Err(error) if error.kind() == Kind::Forbidden => {
-                unknown.push(Unknown::Deprecated(format!(
+            Err(error) if error.kind() == ManagementErrorKind::Forbidden => {
+                unknown.push(UnknownPart::Deprecated(format!(
                     "deprecated features (RQ116) were not looked at: {error}"
                 )));
                 Vec::new()
@@ -171,9 +171,14 @@ impl Snapshot {
             match management.disabled_feature_flags().await {
                 Ok(flags) => flags.unwrap_or_default(),
                 // RabbitMQ refuses who may not ask in the words for a wrong password, which would have failed before.
-                Err(error) if matches!(error.kind(), Kind::Forbidden | Kind::Login) => {
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ManagementErrorKind::Forbidden | ManagementErrorKind::Login
+                    ) =>
+                {
                     let why = "whether the feature flag `stream_queue` is enabled (RQ108) shows only to a user with the tag `administrator`";
-                    unknown.push(Unknown::FeatureFlags(why.to_owned()));
+                    unknown.push(UnknownPart::FeatureFlags(why.to_owned()));
                     Vec::new()
                 }
                 Err(error) => return Err(error),
@@ -303,15 +308,15 @@ impl Snapshot {
 
     /// What a queue is to retryrmq. Others name queues as we do, so a waiting queue must also lead back to its work queue.
     #[must_use]
-    pub fn kin<'a>(&self, name: &'a str) -> Option<Kin<'a>> {
+    pub fn role<'a>(&self, name: &'a str) -> Option<QueueRole<'a>> {
         let stem = name.rsplit_once('.').map(|(stem, _)| stem);
         let of_work = |stem: &&str| (self.names.unreadable_queue)(stem) == name;
         if let Some(work) = stem.filter(of_work) {
-            return Some(Kin::Unreadable(work));
+            return Some(QueueRole::Unreadable(work));
         }
         let work = (self.names.work_queue_of)(name)?;
         if (self.names.parking_queue)(work) == name {
-            return Some(Kin::Parking(work));
+            return Some(QueueRole::Parking(work));
         }
         let key = self
             .queues
@@ -321,10 +326,10 @@ impl Snapshot {
         if name.ends_with(".parked.dropped") {
             return key
                 .is_some_and(|key| key == NOBODY)
-                .then_some(Kin::Dropped(work));
+                .then_some(QueueRole::Dropped(work));
         }
         key.is_some_and(|key| key == work)
-            .then_some(Kin::Waiting(work))
+            .then_some(QueueRole::Waiting(work))
     }
 
     /// What applies to a queue by that name, such as `message-ttl`.
@@ -474,7 +479,7 @@ pub(crate) mod tests {
         Snapshot {
             version: Version(4, 3, 0),
             vhost: "/".to_owned(),
-            names: Names {
+            names: QueueNames {
                 work_queue_of,
                 parking_queue: |work| format!("{work}.parked"),
                 unreadable_queue: |work| format!("{work}.unreadable"),

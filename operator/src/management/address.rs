@@ -8,7 +8,7 @@ use std::{
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use reqwest::Url;
 
-use super::{Error, Kind, Result};
+use super::{Error, ManagementErrorKind, Result};
 
 /// Where the management API is, and as whom to ask. `Debug` and `Display` do not show the secret.
 #[derive(Clone, PartialEq, Eq)]
@@ -25,9 +25,9 @@ impl Address {
     /// AMQP URL's. `authority` is a file with the CA (PEM) to trust alone.
     ///
     /// # Errors
-    /// [`Kind::InvalidUrl`] for a URL that makes no sense, or a file that cannot be read.
+    /// [`ManagementErrorKind::InvalidUrl`] for a URL that makes no sense, or a file that cannot be read.
     pub fn new(amqp: &str, management: Option<&str>, authority: Option<&Path>) -> Result<Self> {
-        let broker = Parts::of(amqp)?;
+        let broker = UrlParts::of(amqp)?;
         let mut base = match management {
             Some(text) => said(text)?,
             None => broker.derived()?,
@@ -110,9 +110,9 @@ impl fmt::Debug for Address {
 /// The virtual host that an AMQP URL names, decoded.
 ///
 /// # Errors
-/// [`Kind::InvalidUrl`].
+/// [`ManagementErrorKind::InvalidUrl`].
 pub fn vhost_of(amqp: &str) -> Result<String> {
-    let parts = Parts::of(amqp)?;
+    let parts = UrlParts::of(amqp)?;
     let path = parts.tail.split(['?', '#']).next().unwrap_or_default();
     Ok(match path.strip_prefix('/').unwrap_or(path) {
         "" => "/".to_owned(),
@@ -121,18 +121,18 @@ pub fn vhost_of(amqp: &str) -> Result<String> {
 }
 
 /// The pieces of the first AMQP URL of a list, for its first host.
-struct Parts<'a> {
+struct UrlParts<'a> {
     tls: bool,
     login: &'a str,
     host: &'a str,
     tail: &'a str,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> UrlParts<'a> {
     fn of(amqp: &'a str) -> Result<Self> {
         let bad = |why: &str| {
             Error::new(
-                Kind::InvalidUrl,
+                ManagementErrorKind::InvalidUrl,
                 format!(
                     "cannot use this broker URL: {why}; write it like amqp://user:password@host:5672/vhost"
                 ),
@@ -179,7 +179,7 @@ impl<'a> Parts<'a> {
         let name = if name.is_empty() { "localhost" } else { name };
         Url::parse(&format!("{scheme}://{name}:{port}/")).map_err(|why| {
             Error::new(
-                Kind::InvalidUrl,
+                ManagementErrorKind::InvalidUrl,
                 format!("the host of the broker URL makes no sense: {why}"),
             )
         })
@@ -219,7 +219,7 @@ impl<'a> Parts<'a> {
 fn read(file: &str) -> Result<String> {
     let text = std::fs::read_to_string(file).map_err(|why| {
         Error::new(
-            Kind::InvalidUrl,
+            ManagementErrorKind::InvalidUrl,
             format!("the file {file} that the URL names cannot be read: {why}"),
         )
     })?;
@@ -234,7 +234,7 @@ fn decoded(text: &str) -> String {
 
 fn invalid_management(why: &str) -> Error {
     Error::new(
-        Kind::InvalidUrl,
+        ManagementErrorKind::InvalidUrl,
         format!(
             "cannot use the management URL: {why}; write it like http://host:15672 or https://user:password@host:15671"
         ),
@@ -353,7 +353,7 @@ mod tests {
             ("amqp://u:s3cret@[::1", None),
         ] {
             let error = Address::new(amqp, management, None).unwrap_err();
-            assert_eq!(error.kind(), Kind::InvalidUrl);
+            assert_eq!(error.kind(), ManagementErrorKind::InvalidUrl);
             assert!(
                 !format!("{error} {error:?}").contains("s3cret"),
                 "{error:?}"

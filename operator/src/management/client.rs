@@ -6,12 +6,12 @@ use reqwest::{Method, StatusCode, redirect};
 use serde_json::{Value, json};
 
 use super::{
-    Address, Binding, Channel, Consumer, Deprecated, Error, Exchange, Kind, Overview, Permissions,
-    Policy, Queue, Result, Scope, error_mapping::cause, tls,
+    Address, Binding, Channel, Consumer, Deprecated, Error, Exchange, ManagementErrorKind,
+    Overview, Permissions, Policy, Queue, Result, Scope, error_mapping::cause, tls,
 };
 
 /// How long one request may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// The largest answer.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
 /// How many rows a page has. The API gives 500 at most.
@@ -31,7 +31,7 @@ impl Management {
     /// A client for that address. Nothing is asked yet.
     ///
     /// # Errors
-    /// [`Kind::Unreachable`] when the CA file holds no certificate.
+    /// [`ManagementErrorKind::Unreachable`] when the CA file holds no certificate.
     pub fn new(address: Address) -> Result<Self> {
         let http = reqwest::Client::builder()
             .tls_backend_preconfigured(tls::config(address.authority.as_deref())?)
@@ -40,9 +40,14 @@ impl Management {
             // To another host it would take the login along.
             .redirect(redirect::Policy::none())
             .connect_timeout(Duration::from_secs(10))
-            .timeout(PATIENCE)
+            .timeout(TIME_LIMIT)
             .build()
-            .map_err(|why| Error::new(Kind::Broken, format!("cannot speak HTTP: {why}")))?;
+            .map_err(|why| {
+                Error::new(
+                    ManagementErrorKind::Broken,
+                    format!("cannot speak HTTP: {why}"),
+                )
+            })?;
         Ok(Self { http, address })
     }
 
@@ -55,7 +60,7 @@ impl Management {
     /// What the broker says of itself.
     ///
     /// # Errors
-    /// Those of [`Kind`].
+    /// Those of [`ManagementErrorKind`].
     pub async fn overview(&self) -> Result<Overview> {
         let found = self.get(&["overview"], &[]).await?;
         let overview = found.as_ref().and_then(Overview::of);
@@ -65,7 +70,7 @@ impl Management {
     /// The tags of the user that asks, such as `monitoring`.
     ///
     /// # Errors
-    /// Those of [`Kind`].
+    /// Those of [`ManagementErrorKind`].
     pub async fn tags(&self) -> Result<Vec<String>> {
         let found = self.get(&["whoami"], &[]).await?.unwrap_or_default();
         Ok(match &found["tags"] {
@@ -80,7 +85,7 @@ impl Management {
     /// The name of the user that asks.
     ///
     /// # Errors
-    /// Those of [`Kind`].
+    /// Those of [`ManagementErrorKind`].
     pub async fn whoami(&self) -> Result<String> {
         let found = self.get(&["whoami"], &[]).await?.unwrap_or_default();
         let name = found["name"].as_str().map(str::to_owned);
@@ -90,7 +95,7 @@ impl Management {
     /// Whether there is a user of this name.
     ///
     /// # Errors
-    /// [`Kind::Forbidden`] without the tag `administrator`.
+    /// [`ManagementErrorKind::Forbidden`] without the tag `administrator`.
     pub async fn has_user(&self, user: &str) -> Result<bool> {
         Ok(self.get(&["users", user], &[]).await?.is_some())
     }
@@ -98,7 +103,7 @@ impl Management {
     /// What a user may do in a virtual host; `None` for nothing at all.
     ///
     /// # Errors
-    /// [`Kind::Forbidden`] without the tag `administrator`.
+    /// [`ManagementErrorKind::Forbidden`] without the tag `administrator`.
     pub async fn permissions(&self, vhost: &str, user: &str) -> Result<Option<Permissions>> {
         let found = self.get(&["permissions", vhost, user], &[]).await?;
         Ok(found.as_ref().and_then(Permissions::of))
@@ -107,7 +112,7 @@ impl Management {
     /// Gives a user these permissions in place of those that he has there.
     ///
     /// # Errors
-    /// [`Kind::Forbidden`] without the tag `administrator`; [`Kind::NotFound`] for a virtual host that is not there.
+    /// [`ManagementErrorKind::Forbidden`] without the tag `administrator`; [`ManagementErrorKind::NotFound`] for a virtual host that is not there.
     pub async fn put_permissions(
         &self,
         vhost: &str,
@@ -125,7 +130,7 @@ impl Management {
     /// All queues of a virtual host, by name, page by page. What comes and goes meanwhile may be among them or not.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when the virtual host is not there, or the user has no permission in it.
+    /// [`ManagementErrorKind::NotFound`] when the virtual host is not there, or the user has no permission in it.
     pub async fn queues(&self, vhost: &str) -> Result<BTreeMap<String, Queue>> {
         self.queues_like(vhost, "").await
     }
@@ -176,7 +181,7 @@ impl Management {
     /// What is bound to an exchange.
     ///
     /// # Errors
-    /// Those of [`Kind`]; an exchange that is not there has no bindings.
+    /// Those of [`ManagementErrorKind`]; an exchange that is not there has no bindings.
     pub async fn bindings(&self, vhost: &str, exchange: &str) -> Result<Vec<Binding>> {
         let path = ["exchanges", vhost, exchange, "bindings", "source"];
         let found = self.get(&path, &[]).await?;
@@ -187,14 +192,14 @@ impl Management {
     /// `monitoring` sees its own consumers alone.
     ///
     /// # Errors
-    /// Those of [`Kind`].
+    /// Those of [`ManagementErrorKind`].
     pub async fn consumers(&self, vhost: &str) -> Result<Option<Vec<Consumer>>> {
         match self.get(&["consumers", vhost], &[]).await {
             Ok(found) => {
                 let all = rows(found.as_ref()).filter_map(Consumer::of).collect();
                 Ok(Some(all))
             }
-            Err(error) if error.kind() == Kind::Refused => Ok(None),
+            Err(error) if error.kind() == ManagementErrorKind::Refused => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -202,11 +207,11 @@ impl Management {
     /// A channel; `None` when it is not there, or the metrics collector is off.
     ///
     /// # Errors
-    /// Those of [`Kind`].
+    /// Those of [`ManagementErrorKind`].
     pub async fn channel(&self, name: &str) -> Result<Option<Channel>> {
         match self.get(&["channels", name], &[]).await {
             Ok(found) => Ok(found.as_ref().and_then(Channel::of)),
-            Err(error) if error.kind() == Kind::Refused => Ok(None),
+            Err(error) if error.kind() == ManagementErrorKind::Refused => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -224,7 +229,7 @@ impl Management {
     /// Makes or replaces a policy.
     ///
     /// # Errors
-    /// [`Kind::Forbidden`] without the tag `policymaker`; [`Kind::Refused`] for a definition that this version does not know.
+    /// [`ManagementErrorKind::Forbidden`] without the tag `policymaker`; [`ManagementErrorKind::Refused`] for a definition that this version does not know.
     pub async fn put_policy(&self, vhost: &str, policy: &Policy) -> Result<()> {
         let body = json!({
             "pattern": policy.pattern,
@@ -238,7 +243,7 @@ impl Management {
     /// Deletes a policy. One that is not there is as good as deleted.
     ///
     /// # Errors
-    /// [`Kind::Forbidden`] without the tag `policymaker`.
+    /// [`ManagementErrorKind::Forbidden`] without the tag `policymaker`.
     pub async fn delete_policy(&self, vhost: &str, name: &str) -> Result<()> {
         let path = ["policies", vhost, name];
         self.call(Method::DELETE, &path, &[], None).await.map(drop)
@@ -247,7 +252,7 @@ impl Management {
     /// Makes a durable queue with these arguments, or leaves an equal one as it is.
     ///
     /// # Errors
-    /// [`Kind::Forbidden`] without the permission to configure it; [`Kind::Refused`] when it is there with other arguments.
+    /// [`ManagementErrorKind::Forbidden`] without the permission to configure it; [`ManagementErrorKind::Refused`] when it is there with other arguments.
     pub async fn put_queue(&self, vhost: &str, name: &str, arguments: &Value) -> Result<()> {
         let body = json!({ "durable": true, "arguments": arguments });
         self.put(&["queues", vhost, name], &body).await
@@ -256,7 +261,7 @@ impl Management {
     /// The deprecated features in use; none on a broker that does not know of them.
     ///
     /// # Errors
-    /// Those of [`Kind`].
+    /// Those of [`ManagementErrorKind`].
     pub async fn deprecated_in_use(&self) -> Result<Vec<Deprecated>> {
         let found = self.get(&["deprecated-features", "used"], &[]).await?;
         Ok(rows(found.as_ref()).filter_map(Deprecated::of).collect())
@@ -265,7 +270,7 @@ impl Management {
     /// The feature flags that are not enabled; `None` on a broker that has none.
     ///
     /// # Errors
-    /// [`Kind::Forbidden`] or [`Kind::Login`] without the tag `administrator`.
+    /// [`ManagementErrorKind::Forbidden`] or [`ManagementErrorKind::Login`] without the tag `administrator`.
     pub async fn disabled_feature_flags(&self) -> Result<Option<Vec<String>>> {
         let Some(found) = self.get(&["feature-flags"], &[]).await? else {
             return Ok(None);
@@ -289,7 +294,9 @@ impl Management {
             query.extend([("page", number.as_str()), ("page_size", PAGE)]);
             let found = match self.get(path, &query).await {
                 // The list has become shorter meanwhile.
-                Err(error) if error.kind() == Kind::Refused && page > 1 => return Ok(()),
+                Err(error) if error.kind() == ManagementErrorKind::Refused && page > 1 => {
+                    return Ok(());
+                }
                 found => found?,
             };
             let found = found.ok_or_else(|| self.no_vhost(path[1]))?;
@@ -357,7 +364,7 @@ impl Management {
         let mut bytes = Vec::new();
         while let Some(chunk) = answer.chunk().await.map_err(|why| {
             Error::new(
-                Kind::Broken,
+                ManagementErrorKind::Broken,
                 format!(
                     "{} stopped in the middle of its answer ({})",
                     self.address,
@@ -367,7 +374,7 @@ impl Management {
         })? {
             if bytes.len() + chunk.len() > MOST_BYTES {
                 return Err(Error::new(
-                    Kind::Broken,
+                    ManagementErrorKind::Broken,
                     format!(
                         "an answer of {} is larger than 64 MiB: name the queues to look at",
                         self.address

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// What went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ManagementErrorKind {
     /// The URL of the broker or of the management API makes no sense.
     InvalidUrl,
     /// Nothing answers there, or something else does, or TLS fails.
@@ -24,12 +24,12 @@ pub enum Kind {
 /// An error of the management API. No text of it holds a password or a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    kind: Kind,
+    kind: ManagementErrorKind,
     sentence: String,
 }
 
 impl Error {
-    pub(crate) fn new(kind: Kind, sentence: impl Into<String>) -> Self {
+    pub(crate) fn new(kind: ManagementErrorKind, sentence: impl Into<String>) -> Self {
         Self {
             kind,
             sentence: sentence.into(),
@@ -38,7 +38,7 @@ impl Error {
 
     /// What went wrong.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ManagementErrorKind {
         self.kind
     }
 }

@@ -3,7 +3,7 @@
 use reqwest::StatusCode;
 use serde_json::Value;
 
-use super::{Error, Kind, Management};
+use super::{Error, Management, ManagementErrorKind};
 
 impl Management {
     pub(super) fn unreachable(&self, why: &reqwest::Error) -> Error {
@@ -25,7 +25,7 @@ impl Management {
             "does the management API listen there? Say --management URL if it listens elsewhere"
         };
         Error::new(
-            Kind::Unreachable,
+            ManagementErrorKind::Unreachable,
             format!(
                 "the management API does not answer at {}: {hint} ({cause})",
                 self.address
@@ -35,7 +35,7 @@ impl Management {
 
     pub(super) fn is_something_else(&self) -> Error {
         Error::new(
-            Kind::Unreachable,
+            ManagementErrorKind::Unreachable,
             format!(
                 "what answers at {} is not RabbitMQ's management API; pass its address with --management URL",
                 self.address
@@ -45,7 +45,7 @@ impl Management {
 
     pub(super) fn no_vhost(&self, vhost: &str) -> Error {
         Error::new(
-            Kind::NotFound,
+            ManagementErrorKind::NotFound,
             format!(
                 "the virtual host `{vhost}` is not there, or user `{}` has no permissions in it (`rabbitmqctl list_permissions -p {}`)",
                 self.address.user,
@@ -60,7 +60,7 @@ impl Management {
         let user = &self.address.user;
         let login = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         if login {
-            let forbidden = |sentence: String| Error::new(Kind::Forbidden, sentence);
+            let forbidden = |sentence: String| Error::new(ManagementErrorKind::Forbidden, sentence);
             let tagged = |tag: &str, what: &str| {
                 forbidden(format!(
                     "user `{user}` may not {what}: an administrator has to give it the tag `{tag}` (`rabbitmqctl set_user_tags {} {tag}`, \
@@ -92,7 +92,7 @@ impl Management {
                     ))
                 }
                 _ => Error::new(
-                    Kind::Login,
+                    ManagementErrorKind::Login,
                     format!(
                         "{} refuses the login of user `{user}`: the user or the password is wrong, or `guest` asks from another machine",
                         self.address
@@ -102,7 +102,7 @@ impl Management {
         }
         if status.is_redirection() {
             return Error::new(
-                Kind::Unreachable,
+                ManagementErrorKind::Unreachable,
                 format!(
                     "{} sends elsewhere: say the address it means with --management URL",
                     self.address
@@ -112,7 +112,7 @@ impl Management {
         if reason.is_empty() {
             return match said["error"].as_str() {
                 Some(_) => Error::new(
-                    Kind::Broken,
+                    ManagementErrorKind::Broken,
                     format!("the management API failed with {status}"),
                 ),
                 None => self.is_something_else(),
@@ -120,9 +120,9 @@ impl Management {
         }
         let reason: String = reason.split_whitespace().collect::<Vec<_>>().join(" ");
         let kind = if status.is_server_error() {
-            Kind::Broken
+            ManagementErrorKind::Broken
         } else {
-            Kind::Refused
+            ManagementErrorKind::Refused
         };
         Error::new(kind, format!("the management API refuses this: {reason}"))
     }

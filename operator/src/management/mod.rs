@@ -12,7 +12,7 @@ mod types;
 
 pub use address::{Address, vhost_of};
 pub use client::Management;
-pub use error::{Error, Kind};
+pub use error::{Error, ManagementErrorKind};
 pub use types::{
     Binding, Channel, Consumer, Deprecated, Exchange, Overview, Permissions, Policy, Queue,
     QueueKind, Scope, Totals, Version,

@@ -8,10 +8,10 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject},
 };
 
-use super::{Error, Kind, Result};
+use super::{Error, ManagementErrorKind, Result};
 
 fn failed(sentence: impl Into<String>) -> Error {
-    Error::new(Kind::Unreachable, sentence)
+    Error::new(ManagementErrorKind::Unreachable, sentence)
 }
 
 /// Trusts the certificates of that file alone, or without one what the platform trusts.

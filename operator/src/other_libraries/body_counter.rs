@@ -4,13 +4,13 @@ use std::{borrow::Cow, collections::HashMap};
 
 use serde_json::value::RawValue;
 
-use super::raw_dead_letter::Replay;
+use super::raw_dead_letter::ReplayedMessage;
 
 /// A replay whose counter, at this key of an object within the body, begins again.
-pub(crate) fn replay(body: &[u8], object: &str, key: &str) -> Replay {
+pub(crate) fn replay(body: &[u8], object: &str, key: &str) -> ReplayedMessage {
     match reset(body, object, key) {
-        Some(body) => Replay::Recounted(body),
-        None => Replay::Without(Vec::new()),
+        Some(body) => ReplayedMessage::Recounted(body),
+        None => ReplayedMessage::Without(Vec::new()),
     }
 }
 

@@ -15,21 +15,21 @@ const DEPTH: usize = 12;
 
 /// A value.
 #[derive(Clone, Debug)]
-pub(crate) enum Loose {
+pub(crate) enum BoundedJson {
     Null,
     Flag(bool),
     Number(i64),
     Fraction(f64),
     Text(String),
-    List(Vec<Loose>),
-    Table(BTreeMap<String, Loose>),
+    List(Vec<BoundedJson>),
+    Table(BTreeMap<String, BoundedJson>),
     /// More values or levels than any headers have.
     TooMuch,
 }
 
-impl<'de> Deserialize<'de> for Loose {
+impl<'de> Deserialize<'de> for BoundedJson {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let room = Room {
+        let room = SizeBudget {
             depth: DEPTH,
             values: &Cell::new(VALUES),
         };
@@ -39,12 +39,12 @@ impl<'de> Deserialize<'de> for Loose {
 
 /// How much more is kept.
 #[derive(Clone, Copy)]
-struct Room<'a> {
+struct SizeBudget<'a> {
     depth: usize,
     values: &'a Cell<usize>,
 }
 
-impl Room<'_> {
+impl SizeBudget<'_> {
     fn below(self) -> Self {
         Self {
             depth: self.depth.saturating_sub(1),
@@ -57,56 +57,56 @@ impl Room<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Room<'_> {
-    type Value = Loose;
+impl<'de> DeserializeSeed<'de> for SizeBudget<'_> {
+    type Value = BoundedJson;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Loose, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<BoundedJson, D::Error> {
         if self.is_used_up() {
             IgnoredAny::deserialize(deserializer)?;
-            return Ok(Loose::TooMuch);
+            return Ok(BoundedJson::TooMuch);
         }
         self.values.set(self.values.get() - 1);
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Room<'_> {
-    type Value = Loose;
+impl<'de> Visitor<'de> for SizeBudget<'_> {
+    type Value = BoundedJson;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("JSON")
     }
 
-    fn visit_unit<E>(self) -> Result<Loose, E> {
-        Ok(Loose::Null)
+    fn visit_unit<E>(self) -> Result<BoundedJson, E> {
+        Ok(BoundedJson::Null)
     }
 
-    fn visit_bool<E>(self, flag: bool) -> Result<Loose, E> {
-        Ok(Loose::Flag(flag))
+    fn visit_bool<E>(self, flag: bool) -> Result<BoundedJson, E> {
+        Ok(BoundedJson::Flag(flag))
     }
 
-    fn visit_i64<E>(self, number: i64) -> Result<Loose, E> {
-        Ok(Loose::Number(number))
+    fn visit_i64<E>(self, number: i64) -> Result<BoundedJson, E> {
+        Ok(BoundedJson::Number(number))
     }
 
-    fn visit_u64<E>(self, number: u64) -> Result<Loose, E> {
-        Ok(i64::try_from(number).map_or(Loose::TooMuch, Loose::Number))
+    fn visit_u64<E>(self, number: u64) -> Result<BoundedJson, E> {
+        Ok(i64::try_from(number).map_or(BoundedJson::TooMuch, BoundedJson::Number))
     }
 
-    fn visit_f64<E>(self, number: f64) -> Result<Loose, E> {
-        Ok(Loose::Fraction(number))
+    fn visit_f64<E>(self, number: f64) -> Result<BoundedJson, E> {
+        Ok(BoundedJson::Fraction(number))
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<Loose, E> {
-        Ok(Loose::Text(text.to_owned()))
+    fn visit_str<E>(self, text: &str) -> Result<BoundedJson, E> {
+        Ok(BoundedJson::Text(text.to_owned()))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Loose, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<BoundedJson, A::Error> {
         let mut items = Vec::new();
         while !self.below().is_used_up() {
             match seq.next_element_seed(self.below())? {
                 Some(item) => items.push(item),
-                None => return Ok(Loose::List(items)),
+                None => return Ok(BoundedJson::List(items)),
             }
         }
         let mut more = false;
@@ -114,13 +114,13 @@ impl<'de> Visitor<'de> for Room<'_> {
             more = true;
         }
         Ok(if more {
-            Loose::TooMuch
+            BoundedJson::TooMuch
         } else {
-            Loose::List(items)
+            BoundedJson::List(items)
         })
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Loose, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<BoundedJson, A::Error> {
         let mut table = BTreeMap::new();
         while !self.below().is_used_up() {
             match map.next_key::<String>()? {
@@ -128,7 +128,7 @@ impl<'de> Visitor<'de> for Room<'_> {
                     let value = map.next_value_seed(self.below())?;
                     table.insert(name, value);
                 }
-                None => return Ok(Loose::Table(table)),
+                None => return Ok(BoundedJson::Table(table)),
             }
         }
         let mut more = false;
@@ -136,9 +136,9 @@ impl<'de> Visitor<'de> for Room<'_> {
             more = true;
         }
         Ok(if more {
-            Loose::TooMuch
+            BoundedJson::TooMuch
         } else {
-            Loose::Table(table)
+            BoundedJson::Table(table)
         })
     }
 }

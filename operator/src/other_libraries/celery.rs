@@ -6,7 +6,9 @@
 //! Documented at <https://docs.celeryq.dev/en/stable/internals/protocol.html> (protocol 2).
 
 use super::{
-    raw_dead_letter::{DeadLetter, Letter, Library, NAME, Replay, Source},
+    raw_dead_letter::{
+        DeadLetter, DeadLetterSource, Library, NAME, RawDeadLetter, ReplayedMessage,
+    },
     value::{self, Headers},
     x_death,
 };
@@ -27,10 +29,10 @@ pub fn task(headers: &Headers) -> Option<(String, String)> {
     is_task.then(|| (name, arguments.join(" ")))
 }
 
-pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
-    let (task, _) = task(letter.headers)?;
-    let deaths = x_death::all(letter);
-    let died = x_death::decisive(letter, &deaths)?;
+pub(crate) fn read(dead_letter: &RawDeadLetter<'_>) -> Option<DeadLetter> {
+    let (task, _) = task(dead_letter.headers)?;
+    let deaths = x_death::all(dead_letter);
+    let died = x_death::decisive(dead_letter, &deaths)?;
     Some(DeadLetter {
         error: format!(
             "task {task} {}; the worker's log says more",
@@ -39,13 +41,13 @@ pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
         reason: Some(died.reason.clone()),
         published: x_death::published(&deaths),
         failed_at: died.at,
-        attempts: letter
+        attempts: dead_letter
             .count("retries")
             .filter(|_| died.reason == "rejected")
             .map(|retries| retries + 1),
         message_type: Some(task),
         // Its headers are the task itself; `x-death` never travels with a replay.
-        replay: Replay::Without(Vec::new()),
-        ..DeadLetter::of(Library::Celery, Source::Queue(died.queue.clone()))
+        replay: ReplayedMessage::Without(Vec::new()),
+        ..DeadLetter::of(Library::Celery, DeadLetterSource::Queue(died.queue.clone()))
     })
 }

@@ -7,15 +7,15 @@ use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
     body_counter,
-    raw_dead_letter::{DeadLetter, ERROR, Letter, Library, NAME, STACK, Source},
+    raw_dead_letter::{DeadLetter, DeadLetterSource, ERROR, Library, NAME, RawDeadLetter, STACK},
     value::cut,
     x_death,
 };
 
-pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
-    let deaths = x_death::all(letter);
-    let died = x_death::decisive(letter, &deaths)?;
-    let message: Message = serde_json::from_slice(letter.body).ok()?;
+pub(crate) fn read(dead_letter: &RawDeadLetter<'_>) -> Option<DeadLetter> {
+    let deaths = x_death::all(dead_letter);
+    let died = x_death::decisive(dead_letter, &deaths)?;
+    let message: Message = serde_json::from_slice(dead_letter.body).ok()?;
     let actor = cut(&message.actor_name, NAME);
     let retries = message.options.retries.unwrap_or_default();
     let traceback = message.options.traceback.filter(|text| !text.is_empty());
@@ -38,8 +38,11 @@ pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
         failed_at: died.at,
         attempts: (died.reason == "rejected").then(|| retries.saturating_add(1)),
         message_type: Some(actor),
-        replay: body_counter::replay(letter.body, "options", "retries"),
-        ..DeadLetter::of(Library::Dramatiq, Source::Queue(died.queue.clone()))
+        replay: body_counter::replay(dead_letter.body, "options", "retries"),
+        ..DeadLetter::of(
+            Library::Dramatiq,
+            DeadLetterSource::Queue(died.queue.clone()),
+        )
     })
 }
 

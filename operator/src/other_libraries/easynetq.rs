@@ -10,29 +10,34 @@ use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
     Headers, Value,
-    bounded_json::Loose,
+    bounded_json::BoundedJson,
     raw_dead_letter::{
-        DeadLetter, ERROR, Letter, Library, NAME, Properties, Replay, STACK, Source,
+        DeadLetter, DeadLetterSource, ERROR, Library, NAME, Properties, RawDeadLetter,
+        ReplayedMessage, STACK,
     },
     time,
     value::cut,
 };
 
-pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
-    let is_named = letter
+pub(crate) fn read(dead_letter: &RawDeadLetter<'_>) -> Option<DeadLetter> {
+    let is_named = dead_letter
         .kind
         .is_some_and(|kind| kind.starts_with("EasyNetQ.SystemMessages.Error"));
     // Its type may be written by a serializer of types of one's own. A cheap look before the JSON is read.
     let looks_like_one = || {
-        let begins = letter.body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
+        let begins = dead_letter
+            .body
+            .iter()
+            .find(|byte| !byte.is_ascii_whitespace())
+            == Some(&b'{');
         begins
-            && contains(letter.body, b"\"BasicProperties\"")
-            && contains(letter.body, b"\"Exception\"")
+            && contains(dead_letter.body, b"\"BasicProperties\"")
+            && contains(dead_letter.body, b"\"Exception\"")
     };
     if !is_named && !looks_like_one() {
         return None;
     }
-    let error: Envelope = serde_json::from_slice(letter.body).ok()?;
+    let error: Envelope = serde_json::from_slice(dead_letter.body).ok()?;
     let is_whole =
         error.routing_key.is_some() && error.exchange.is_some() && error.date_time.is_some();
     if !(is_named || is_whole && error.message.is_some()) {
@@ -43,8 +48,8 @@ pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
         .queue
         .filter(|name| !name.is_empty() && name.len() <= NAME)
     {
-        Some(queue) => Source::Queue(queue),
-        None => Source::Unknown("EasyNetQ before 5 writes down no queue".to_owned()),
+        Some(queue) => DeadLetterSource::Queue(queue),
+        None => DeadLetterSource::Unknown("EasyNetQ before 5 writes down no queue".to_owned()),
     };
     let (class, text) = first_line(&exception);
     let published = (error.exchange, error.routing_key);
@@ -76,12 +81,12 @@ fn first_line(exception: &str) -> (&str, &str) {
 }
 
 /// The message that was wrapped, if all of it can be had.
-fn original(body: Option<String>, properties: BasicProperties) -> Replay {
+fn original(body: Option<String>, properties: BasicProperties) -> ReplayedMessage {
     let Some(body) = body else {
-        return Replay::Never("EasyNetQ's envelope holds no message".to_owned());
+        return ReplayedMessage::Never("EasyNetQ's envelope holds no message".to_owned());
     };
     if body.contains('\u{fffd}') {
-        return Replay::Never(
+        return ReplayedMessage::Never(
             "its body was no text, and EasyNetQ's envelope has it only as text: some of its bytes are lost. Configure EasyNetQ's \
              `Base64ErrorMessageSerializer` for binary messages; what is here can be dropped or shown"
                 .to_owned(),
@@ -98,7 +103,7 @@ fn original(body: Option<String>, properties: BasicProperties) -> Replay {
                 headers.insert(name, value);
             }
             _ => {
-                return Replay::Never(format!(
+                return ReplayedMessage::Never(format!(
                     "the header `{}` in EasyNetQ's envelope cannot be read back",
                     cut(&name, NAME)
                 ));
@@ -112,12 +117,12 @@ fn original(body: Option<String>, properties: BasicProperties) -> Replay {
         .timestamp
         .filter(|_| !has_not(properties.timestamp_present));
     let Some(body) = body_of(body, properties.content_type.as_deref()) else {
-        return Replay::Never(
+        return ReplayedMessage::Never(
             "nobody can tell whether the body in EasyNetQ's envelope is text or base64: look at it, and publish it anew"
                 .to_owned(),
         );
     };
-    Replay::Original {
+    ReplayedMessage::Original {
         body,
         properties: Box::new(Properties {
             content_type: name(properties.content_type),
@@ -158,31 +163,32 @@ fn body_of(text: String, content_type: Option<&str>) -> Option<Vec<u8>> {
 }
 
 /// A header as one of the two serializers writes it; `None` where it cannot be read back.
-fn header(json: &Loose) -> Option<Value> {
-    let Loose::Table(table) = json else {
+fn header(json: &BoundedJson) -> Option<Value> {
+    let BoundedJson::Table(table) = json else {
         return scalar(json);
     };
     // Newtonsoft: {"$type": "System.Byte[], …", "$value": "base64"}; lists and tables have "$values" and plain members.
-    if let (Some(Loose::Text(kind)), Some(value)) = (table.get("$type"), table.get("$value")) {
+    if let (Some(BoundedJson::Text(kind)), Some(value)) = (table.get("$type"), table.get("$value"))
+    {
         return match value {
-            Loose::Text(text) if kind.starts_with("System.Byte[]") => bytes(text),
+            BoundedJson::Text(text) if kind.starts_with("System.Byte[]") => bytes(text),
             value => scalar(value),
         };
     }
     // System.Text.Json: {"Type": 14, "Value": "base64"}
-    if let (Some(Loose::Number(kind)), Some(value), 2) =
+    if let (Some(BoundedJson::Number(kind)), Some(value), 2) =
         (table.get("Type"), table.get("Value"), table.len())
     {
         return match (kind, value) {
-            (14, Loose::Text(text)) => bytes(text),
-            (17, Loose::Text(text)) => BASE64_STANDARD.decode(text).ok().map(Value::Bytes),
-            (12, Loose::Number(seconds)) => u64::try_from(*seconds).ok().map(Value::Time),
-            (15, Loose::List(items)) => items
+            (14, BoundedJson::Text(text)) => bytes(text),
+            (17, BoundedJson::Text(text)) => BASE64_STANDARD.decode(text).ok().map(Value::Bytes),
+            (12, BoundedJson::Number(seconds)) => u64::try_from(*seconds).ok().map(Value::Time),
+            (15, BoundedJson::List(items)) => items
                 .iter()
                 .map(header)
                 .collect::<Option<_>>()
                 .map(Value::List),
-            (16, Loose::Table(_)) => table_of(value),
+            (16, BoundedJson::Table(_)) => table_of(value),
             (1..=10 | 13, value) => scalar(value),
             _ => None,
         };
@@ -190,8 +196,8 @@ fn header(json: &Loose) -> Option<Value> {
     table_of(json)
 }
 
-fn table_of(json: &Loose) -> Option<Value> {
-    let Loose::Table(table) = json else {
+fn table_of(json: &BoundedJson) -> Option<Value> {
+    let BoundedJson::Table(table) = json else {
         return None;
     };
     let entries = table.iter().filter(|(name, _)| *name != "$type");
@@ -199,15 +205,15 @@ fn table_of(json: &Loose) -> Option<Value> {
     read.collect::<Option<_>>().map(Value::Table)
 }
 
-fn scalar(json: &Loose) -> Option<Value> {
+fn scalar(json: &BoundedJson) -> Option<Value> {
     Some(match json {
-        Loose::Null => Value::Null,
-        Loose::Flag(flag) => Value::Flag(*flag),
-        Loose::Number(number) => Value::Number(*number),
-        Loose::Fraction(number) => Value::Fraction(*number),
-        Loose::Text(text) => Value::Text(text.clone()),
-        Loose::List(items) => Value::List(items.iter().map(header).collect::<Option<_>>()?),
-        Loose::Table(_) | Loose::TooMuch => return None,
+        BoundedJson::Null => Value::Null,
+        BoundedJson::Flag(flag) => Value::Flag(*flag),
+        BoundedJson::Number(number) => Value::Number(*number),
+        BoundedJson::Fraction(number) => Value::Fraction(*number),
+        BoundedJson::Text(text) => Value::Text(text.clone()),
+        BoundedJson::List(items) => Value::List(items.iter().map(header).collect::<Option<_>>()?),
+        BoundedJson::Table(_) | BoundedJson::TooMuch => return None,
     })
 }
 
@@ -238,7 +244,7 @@ struct Envelope {
 struct BasicProperties {
     content_type: Option<String>,
     content_encoding: Option<String>,
-    headers: Option<Named>,
+    headers: Option<NamedHeaders>,
     priority: Option<u8>,
     priority_present: Option<bool>,
     correlation_id: Option<String>,
@@ -254,14 +260,14 @@ struct BasicProperties {
 
 /// Headers as they stand in the JSON.
 #[derive(Default)]
-struct Named(std::collections::BTreeMap<String, Loose>);
+struct NamedHeaders(std::collections::BTreeMap<String, BoundedJson>);
 
-impl<'de> Deserialize<'de> for Named {
+impl<'de> Deserialize<'de> for NamedHeaders {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(match Loose::deserialize(deserializer)? {
-            Loose::Table(table) => Self(table),
-            Loose::Null => Self::default(),
-            _ => Self([("(all)".to_owned(), Loose::TooMuch)].into()),
+        Ok(match BoundedJson::deserialize(deserializer)? {
+            BoundedJson::Table(table) => Self(table),
+            BoundedJson::Null => Self::default(),
+            _ => Self([("(all)".to_owned(), BoundedJson::TooMuch)].into()),
         })
     }
 }

@@ -5,7 +5,9 @@
 //! MassTransit.Abstractions.
 
 use super::{
-    raw_dead_letter::{DeadLetter, ERROR, Letter, Library, NAME, Replay, STACK, Source},
+    raw_dead_letter::{
+        DeadLetter, DeadLetterSource, ERROR, Library, NAME, RawDeadLetter, ReplayedMessage, STACK,
+    },
     time,
 };
 
@@ -29,43 +31,44 @@ const ADDED: [&str; 14] = [
     "MT-Fault-Data-*",
 ];
 
-pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
-    let reason = letter.text("MT-Reason", NAME);
-    let is_fault = letter.has("MT-Fault-ExceptionType") || letter.has("MT-Fault-InputAddress");
+pub(crate) fn read(dead_letter: &RawDeadLetter<'_>) -> Option<DeadLetter> {
+    let reason = dead_letter.text("MT-Reason", NAME);
+    let is_fault =
+        dead_letter.has("MT-Fault-ExceptionType") || dead_letter.has("MT-Fault-InputAddress");
     if reason.is_none() && !is_fault {
         return None;
     }
-    let address = letter.text("MT-Fault-InputAddress", 1024);
+    let address = dead_letter.text("MT-Fault-InputAddress", 1024);
     let by_name = || {
         let suffixes = ["_error", "_skipped"];
         let queue = suffixes
             .iter()
-            .find_map(|end| letter.queue.strip_suffix(end))?;
+            .find_map(|end| dead_letter.queue.strip_suffix(end))?;
         (!queue.is_empty()).then(|| queue.to_owned())
     };
     let source = match address.as_deref().and_then(queue_of).or_else(by_name) {
-        Some(queue) => Source::Queue(queue),
-        None => Source::Unknown("it has no `MT-Fault-InputAddress`".to_owned()),
+        Some(queue) => DeadLetterSource::Queue(queue),
+        None => DeadLetterSource::Unknown("it has no `MT-Fault-InputAddress`".to_owned()),
     };
     let skipped = "no consumer takes this type of message (MT-Reason: dead-letter)";
-    let error = letter.text("MT-Fault-Message", ERROR);
-    let retries = letter.count("MT-Fault-RetryCount");
+    let error = dead_letter.text("MT-Fault-Message", ERROR);
+    let retries = dead_letter.count("MT-Fault-RetryCount");
     Some(DeadLetter {
         reason: is_fault.then(|| "exhausted".to_owned()),
         error: error.unwrap_or_else(|| match reason.as_deref() {
             Some("dead-letter") => skipped.to_owned(),
             _ => String::new(),
         }),
-        error_type: letter
+        error_type: dead_letter
             .text("MT-Fault-ExceptionType", NAME)
             .unwrap_or_default(),
-        stack: letter.text("MT-Fault-StackTrace", STACK),
-        message_type: letter.text("MT-Fault-MessageType", NAME),
-        failed_at: letter
+        stack: dead_letter.text("MT-Fault-StackTrace", STACK),
+        message_type: dead_letter.text("MT-Fault-MessageType", NAME),
+        failed_at: dead_letter
             .text("MT-Fault-Timestamp", 64)
             .and_then(|text| time::iso(&text)),
         attempts: retries.map(|retries| retries + 1),
-        replay: Replay::Without(letter.names(&ADDED)),
+        replay: ReplayedMessage::Without(dead_letter.names(&ADDED)),
         ..DeadLetter::of(Library::MassTransit, source)
     })
 }

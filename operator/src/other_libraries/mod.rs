@@ -30,37 +30,39 @@ mod watermill;
 mod x_death;
 
 pub use celery::task as celery_task;
-pub use raw_dead_letter::{DeadLetter, Letter, Library, Properties, Replay, Source};
+pub use raw_dead_letter::{
+    DeadLetter, DeadLetterSource, Library, Properties, RawDeadLetter, ReplayedMessage,
+};
 pub use value::{Headers, Value};
 
 /// What a dead letter says of its past; `None` where nothing of a failure can be recognised. A message that retryrmq itself parked
 /// is for its own reader.
 #[must_use]
-pub fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
-    let said = easynetq::read(letter)
-        .or_else(|| masstransit::read(letter))
-        .or_else(|| nservicebus::read(letter))
-        .or_else(|| spring::read(letter))
-        .or_else(|| symfony::read(letter))
-        .or_else(|| watermill::read(letter))
-        .or_else(|| moleculer::read(letter))
-        .or_else(|| celery::read(letter))
-        .or_else(|| taskiq::read(letter))
-        .or_else(|| dramatiq::read(letter));
-    let Some(said) = said.filter(|_| !letter.died_at_home) else {
-        return x_death::read(letter);
+pub fn read(dead_letter: &RawDeadLetter<'_>) -> Option<DeadLetter> {
+    let said = easynetq::read(dead_letter)
+        .or_else(|| masstransit::read(dead_letter))
+        .or_else(|| nservicebus::read(dead_letter))
+        .or_else(|| spring::read(dead_letter))
+        .or_else(|| symfony::read(dead_letter))
+        .or_else(|| watermill::read(dead_letter))
+        .or_else(|| moleculer::read(dead_letter))
+        .or_else(|| celery::read(dead_letter))
+        .or_else(|| taskiq::read(dead_letter))
+        .or_else(|| dramatiq::read(dead_letter));
+    let Some(said) = said.filter(|_| !dead_letter.died_in_own_queue) else {
+        return x_death::read(dead_letter);
     };
-    match x_death::other_queue(letter, &said) {
+    match x_death::other_queue(dead_letter, &said) {
         // Both may be a publisher's: a library publishes what it gives up, and keeps the headers.
         Some(queue) => Some(DeadLetter {
-            source: Source::Unknown(format!(
+            source: DeadLetterSource::Unknown(format!(
                 "its headers name `{}`, and its `x-death` names `{queue}`",
                 said.source.queue().unwrap_or_default()
             )),
             ..said
         }),
-        None if said.library != Library::Celery && x_death::came_after(letter, &said) => {
-            x_death::read(letter)
+        None if said.library != Library::Celery && x_death::came_after(dead_letter, &said) => {
+            x_death::read(dead_letter)
         }
         None => Some(said),
     }

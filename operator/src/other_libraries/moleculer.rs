@@ -3,7 +3,9 @@
 //!
 //! Measured with Moleculer Channels 0.1.8; the fixture is in `tests/fixtures/moleculer`.
 
-use super::raw_dead_letter::{DeadLetter, Letter, Library, NAME, Replay, Source};
+use super::raw_dead_letter::{
+    DeadLetter, DeadLetterSource, Library, NAME, RawDeadLetter, ReplayedMessage,
+};
 
 const ADDED: [&str; 3] = [
     "x-original-channel",
@@ -11,20 +13,22 @@ const ADDED: [&str; 3] = [
     "x-redelivered-count",
 ];
 
-pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
-    let channel = letter.text("x-original-channel", NAME)?;
-    let group = letter.text("x-original-group", NAME)?;
+pub(crate) fn read(dead_letter: &RawDeadLetter<'_>) -> Option<DeadLetter> {
+    let channel = dead_letter.text("x-original-channel", NAME)?;
+    let group = dead_letter.text("x-original-group", NAME)?;
     let queue = format!("{group}.{channel}");
     let source = if queue.len() <= NAME {
-        Source::Queue(queue)
+        DeadLetterSource::Queue(queue)
     } else {
-        Source::Unknown("the names of its group and channel are too long for a queue".to_owned())
+        DeadLetterSource::Unknown(
+            "the names of its group and channel are too long for a queue".to_owned(),
+        )
     };
     Some(DeadLetter {
         error: format!(
             "channel {channel} gave it up; Moleculer writes no error down, the service's log says more"
         ),
-        replay: Replay::Without(letter.names(&ADDED)),
+        replay: ReplayedMessage::Without(dead_letter.names(&ADDED)),
         ..DeadLetter::of(Library::Moleculer, source)
     })
 }

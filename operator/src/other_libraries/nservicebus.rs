@@ -4,7 +4,9 @@
 //! Documented at <https://docs.particular.net/nservicebus/messaging/headers#error-forwarding-headers>.
 
 use super::{
-    raw_dead_letter::{DeadLetter, ERROR, Letter, Library, NAME, Replay, STACK, Source},
+    raw_dead_letter::{
+        DeadLetter, DeadLetterSource, ERROR, Library, NAME, RawDeadLetter, ReplayedMessage, STACK,
+    },
     time,
 };
 
@@ -20,22 +22,23 @@ const ADDED: [&str; 8] = [
     "NServiceBus.DelayedRetries.*",
 ];
 
-pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
-    if !letter.has("NServiceBus.FailedQ") && !letter.has("NServiceBus.ExceptionInfo.ExceptionType")
+pub(crate) fn read(dead_letter: &RawDeadLetter<'_>) -> Option<DeadLetter> {
+    if !dead_letter.has("NServiceBus.FailedQ")
+        && !dead_letter.has("NServiceBus.ExceptionInfo.ExceptionType")
     {
         return None;
     }
-    let endpoint = || letter.text("NServiceBus.ProcessingEndpoint", NAME);
-    let source = match letter.text("NServiceBus.FailedQ", NAME) {
-        Some(queue) => Source::Queue(queue),
-        None => Source::Unknown(match endpoint() {
+    let endpoint = || dead_letter.text("NServiceBus.ProcessingEndpoint", NAME);
+    let source = match dead_letter.text("NServiceBus.FailedQ", NAME) {
+        Some(queue) => DeadLetterSource::Queue(queue),
+        None => DeadLetterSource::Unknown(match endpoint() {
             Some(endpoint) => {
                 format!("it has no `NServiceBus.FailedQ`; the endpoint was {endpoint}")
             }
             None => "it has no `NServiceBus.FailedQ`".to_owned(),
         }),
     };
-    let message = letter.text("NServiceBus.ExceptionInfo.Message", ERROR);
+    let message = dead_letter.text("NServiceBus.ExceptionInfo.Message", ERROR);
     let first = |types: String| {
         types
             .split([',', ';'])
@@ -45,19 +48,19 @@ pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
     };
     Some(DeadLetter {
         error: message.unwrap_or_default(),
-        error_type: letter
+        error_type: dead_letter
             .text("NServiceBus.ExceptionInfo.ExceptionType", NAME)
             .unwrap_or_default(),
-        stack: letter.text("NServiceBus.ExceptionInfo.StackTrace", STACK),
-        message_type: letter
+        stack: dead_letter.text("NServiceBus.ExceptionInfo.StackTrace", STACK),
+        message_type: dead_letter
             .text("NServiceBus.EnclosedMessageTypes", 1024)
             .map(first),
-        failed_at: letter
+        failed_at: dead_letter
             .text("NServiceBus.TimeOfFailure", 64)
             .and_then(|text| time::nservicebus(&text)),
         // Of immediate retries nothing is written down.
         attempts: None,
-        replay: Replay::Without(letter.names(&ADDED)),
+        replay: ReplayedMessage::Without(dead_letter.names(&ADDED)),
         ..DeadLetter::of(Library::NServiceBus, source)
     })
 }

@@ -13,7 +13,7 @@ pub(crate) const NAME: usize = 255;
 
 /// A message as it stands in a dead-letter queue.
 #[derive(Clone, Copy, Debug)]
-pub struct Letter<'a> {
+pub struct RawDeadLetter<'a> {
     /// The queue that it stands in.
     pub queue: &'a str,
     /// Its headers.
@@ -24,10 +24,10 @@ pub struct Letter<'a> {
     pub body: &'a [u8],
     /// Whether the broker dead-lettered it out of the work queue whose parking queue it stands in. Then what a library wrote on it is of
     /// an earlier life, or was written by its publisher.
-    pub died_at_home: bool,
+    pub died_in_own_queue: bool,
 }
 
-impl Letter<'_> {
+impl RawDeadLetter<'_> {
     /// Text of a header, cut to so many bytes; `None` where it is absent, empty or no text.
     pub(crate) fn text(&self, name: &str, most: usize) -> Option<String> {
         value::text(self.headers, name, most)
@@ -123,14 +123,14 @@ impl fmt::Display for Library {
 
 /// Where a dead letter came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum DeadLetterSource {
     /// This queue, which a replay goes to.
     Queue(String),
     /// Nobody wrote that down; a sentence fragment that helps to find it, such as "Spring names no queue, only …".
     Unknown(String),
 }
 
-impl Source {
+impl DeadLetterSource {
     /// The queue, if it is known.
     #[must_use]
     pub fn queue(&self) -> Option<&str> {
@@ -170,7 +170,7 @@ pub struct Properties {
 
 /// What a replay publishes.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Replay {
+pub enum ReplayedMessage {
     /// The message as it stands, without these headers: the library wrote them when it gave up.
     Without(Vec<String>),
     /// The message as it stands, with this body: a counter in it begins again.
@@ -193,7 +193,7 @@ pub struct DeadLetter {
     /// Who left it.
     pub library: Library,
     /// Where it came from.
-    pub source: Source,
+    pub source: DeadLetterSource,
     /// The exchange and routing key that it was first published with, where they were written down.
     pub published: Option<(String, String)>,
     /// The reason: in RabbitMQ's words rejected, expired, `maxlen` or `delivery_limit`; `exhausted` where a library gave it up
@@ -212,12 +212,12 @@ pub struct DeadLetter {
     /// Attempts that were made, where they were counted.
     pub attempts: Option<u32>,
     /// What a replay publishes.
-    pub replay: Replay,
+    pub replay: ReplayedMessage,
 }
 
 impl DeadLetter {
     /// Of this library, after a failure, with nothing else known.
-    pub(crate) fn of(library: Library, source: Source) -> Self {
+    pub(crate) fn of(library: Library, source: DeadLetterSource) -> Self {
         Self {
             library,
             source,
@@ -229,7 +229,7 @@ impl DeadLetter {
             message_type: None,
             failed_at: None,
             attempts: None,
-            replay: Replay::Without(Vec::new()),
+            replay: ReplayedMessage::Without(Vec::new()),
         }
     }
 }

@@ -5,7 +5,9 @@
 //! <https://docs.spring.io/spring-cloud-stream/reference/rabbit/rabbit_dlq_processing.html>.
 
 use super::{
-    raw_dead_letter::{DeadLetter, ERROR, Letter, Library, NAME, Replay, STACK, Source},
+    raw_dead_letter::{
+        DeadLetter, DeadLetterSource, ERROR, Library, NAME, RawDeadLetter, ReplayedMessage, STACK,
+    },
     x_death,
 };
 
@@ -22,35 +24,40 @@ const ADDED: [&str; 6] = [
 /// Spring Cloud Stream's own.
 const SUFFIX: &str = ".dlq";
 
-pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
-    if !letter.has("x-exception-stacktrace") && !letter.has("x-exception-message") {
+pub(crate) fn read(dead_letter: &RawDeadLetter<'_>) -> Option<DeadLetter> {
+    if !dead_letter.has("x-exception-stacktrace") && !dead_letter.has("x-exception-message") {
         return None;
     }
-    let stack = letter.text("x-exception-stacktrace", STACK);
-    let whole = |name| letter.headers.get(name).and_then(|value| value.text(NAME));
+    let stack = dead_letter.text("x-exception-stacktrace", STACK);
+    let whole = |name| {
+        dead_letter
+            .headers
+            .get(name)
+            .and_then(|value| value.text(NAME))
+    };
     let published = whole("x-original-exchange").zip(whole("x-original-routingKey"));
-    let deaths = x_death::all(letter);
-    let died = x_death::decisive(letter, &deaths);
-    let source = match (&published, letter.queue.strip_suffix(SUFFIX), died) {
+    let deaths = x_death::all(dead_letter);
+    let died = x_death::decisive(dead_letter, &deaths);
+    let source = match (&published, dead_letter.queue.strip_suffix(SUFFIX), died) {
         // The default exchange routes by the name of the queue.
         (Some((exchange, queue)), ..) if exchange.is_empty() && !queue.is_empty() => {
-            Source::Queue(queue.clone())
+            DeadLetterSource::Queue(queue.clone())
         }
-        (_, Some(queue), _) if !queue.is_empty() => Source::Queue(queue.to_owned()),
-        (Some((exchange, key)), ..) => Source::Unknown(format!(
+        (_, Some(queue), _) if !queue.is_empty() => DeadLetterSource::Queue(queue.to_owned()),
+        (Some((exchange, key)), ..) => DeadLetterSource::Unknown(format!(
             "Spring names no queue, only the exchange `{exchange}` and the routing key `{key}` that it was published with"
         )),
-        (None, ..) => Source::Unknown("Spring names no queue".to_owned()),
+        (None, ..) => DeadLetterSource::Unknown("Spring names no queue".to_owned()),
     };
     let (class, cause) = stack.as_deref().map(innermost).unwrap_or_default();
-    let message = letter.text("x-exception-message", ERROR);
+    let message = dead_letter.text("x-exception-message", ERROR);
     Some(DeadLetter {
         error: message.or(cause).unwrap_or_default(),
         error_type: class.unwrap_or_default(),
         failed_at: died.and_then(|death| death.at),
         published: published.or_else(|| x_death::published(&deaths)),
         stack,
-        replay: Replay::Without(letter.names(&ADDED)),
+        replay: ReplayedMessage::Without(dead_letter.names(&ADDED)),
         ..DeadLetter::of(Library::Spring, source)
     })
 }

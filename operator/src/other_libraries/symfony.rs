@@ -8,7 +8,9 @@ use serde::Deserialize;
 
 use super::{
     php,
-    raw_dead_letter::{DeadLetter, ERROR, Letter, Library, NAME, Replay, STACK, Source},
+    raw_dead_letter::{
+        DeadLetter, DeadLetterSource, ERROR, Library, NAME, RawDeadLetter, ReplayedMessage, STACK,
+    },
     time,
     value::cut,
 };
@@ -23,14 +25,14 @@ const ADDED: [&str; 4] = [
     "DelayStamp",
 ];
 
-pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
-    let stamp = |name: &str| letter.text(&format!("{STAMPS}{name}"), 256 * 1024);
+pub(crate) fn read(dead_letter: &RawDeadLetter<'_>) -> Option<DeadLetter> {
+    let stamp = |name: &str| dead_letter.text(&format!("{STAMPS}{name}"), 256 * 1024);
     let (sent, details) = (
         stamp("SentToFailureTransportStamp"),
         stamp("ErrorDetailsStamp"),
     );
     if sent.is_none() && details.is_none() {
-        return serialized(letter);
+        return serialized(dead_letter);
     }
     let details: Option<Details> = details.as_deref().and_then(last);
     let sent: Option<Sent> = sent.as_deref().and_then(last);
@@ -53,11 +55,11 @@ pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
             .filter(|trace| !trace.is_empty())
             .or_else(|| Some(format!("{}:{}", flat.file?, flat.line?)))
             .map(|trace| cut(&trace, STACK)),
-        message_type: letter.text("type", NAME),
+        message_type: dead_letter.text("type", NAME),
         failed_at: redelivered
             .and_then(|stamp| stamp.redelivered_at)
             .and_then(|text| time::iso(&text)),
-        replay: Replay::Without(letter.names(&added)),
+        replay: ReplayedMessage::Without(dead_letter.names(&added)),
         ..DeadLetter::of(
             Library::Symfony,
             unknown(sent.and_then(|stamp| stamp.original_receiver_name)),
@@ -66,8 +68,8 @@ pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
 }
 
 /// Symfony writes down its own name of the transport, which its configuration maps to queues.
-fn unknown(transport: Option<String>) -> Source {
-    Source::Unknown(match transport {
+fn unknown(transport: Option<String>) -> DeadLetterSource {
+    DeadLetterSource::Unknown(match transport {
         Some(name) => format!(
             "it came from Symfony's transport `{}`, whose queue messenger.yaml names",
             cut(&name, NAME)
@@ -77,15 +79,15 @@ fn unknown(transport: Option<String>) -> Source {
 }
 
 /// The body is the envelope in PHP's own serialization, stamps included. Those cannot be taken off here.
-fn serialized(letter: &Letter<'_>) -> Option<DeadLetter> {
-    let envelope = php::Envelope::find(letter.body)?;
+fn serialized(dead_letter: &RawDeadLetter<'_>) -> Option<DeadLetter> {
+    let envelope = php::Envelope::find(dead_letter.body)?;
     let of = |class: &str, property: &str, most| envelope.text(class, property, most);
     let transport = of("SentToFailureTransportStamp", "originalReceiverName", NAME)?;
     Some(DeadLetter {
         error: of("ErrorDetailsStamp", "exceptionMessage", ERROR).unwrap_or_default(),
         error_type: of("ErrorDetailsStamp", "exceptionClass", NAME).unwrap_or_default(),
         message_type: None,
-        replay: Replay::Never(
+        replay: ReplayedMessage::Never(
             "its body is Symfony's envelope, marked as sent to the failure transport, so that Symfony would drop it at its next \
              failure: use `bin/console messenger:failed:retry` or consume the failure transport"
                 .to_owned(),

@@ -5,17 +5,17 @@
 
 use super::{
     body_counter,
-    raw_dead_letter::{DeadLetter, Letter, Library, NAME, Source},
+    raw_dead_letter::{DeadLetter, DeadLetterSource, Library, NAME, RawDeadLetter},
     x_death,
 };
 
-pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
-    let task = letter.text("task_name", NAME)?;
-    if !letter.has("task_id") {
+pub(crate) fn read(dead_letter: &RawDeadLetter<'_>) -> Option<DeadLetter> {
+    let task = dead_letter.text("task_name", NAME)?;
+    if !dead_letter.has("task_id") {
         return None;
     }
-    let deaths = x_death::all(letter);
-    let died = x_death::decisive(letter, &deaths)?;
+    let deaths = x_death::all(dead_letter);
+    let died = x_death::decisive(dead_letter, &deaths)?;
     Some(DeadLetter {
         error: format!(
             "task {task} {}; the worker's log says more",
@@ -24,9 +24,9 @@ pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
         reason: Some(died.reason.clone()),
         published: x_death::published(&deaths),
         failed_at: died.at,
-        attempts: letter.count("_retries").map(|retries| retries + 1),
+        attempts: dead_letter.count("_retries").map(|retries| retries + 1),
         message_type: Some(task),
-        replay: body_counter::replay(letter.body, "labels", "_retries"),
-        ..DeadLetter::of(Library::Taskiq, Source::Queue(died.queue.clone()))
+        replay: body_counter::replay(dead_letter.body, "labels", "_retries"),
+        ..DeadLetter::of(Library::Taskiq, DeadLetterSource::Queue(died.queue.clone()))
     })
 }

@@ -6,7 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use super::{
     Value,
-    raw_dead_letter::{DeadLetter, ERROR, Letter, Library, NAME, Replay, Source},
+    raw_dead_letter::{
+        DeadLetter, DeadLetterSource, ERROR, Library, NAME, RawDeadLetter, ReplayedMessage,
+    },
     time,
     value::{cut, text},
 };
@@ -16,14 +18,14 @@ const MOST: usize = 64;
 
 /// One entry.
 #[derive(Clone, Debug)]
-pub(crate) struct Death {
+pub(crate) struct XDeath {
     pub(crate) queue: String,
     pub(crate) reason: String,
     pub(crate) at: Option<SystemTime>,
     published: (Option<String>, Option<String>),
 }
 
-impl Death {
+impl XDeath {
     /// What happened to a task whose library writes no error down.
     pub(crate) fn how_a_task_died(&self) -> &'static str {
         match self.reason.as_str() {
@@ -37,8 +39,8 @@ impl Death {
 }
 
 /// All entries, newest first; none where the header is something else.
-pub(crate) fn all(letter: &Letter<'_>) -> Vec<Death> {
-    let Some(Value::List(deaths)) = letter.headers.get("x-death") else {
+pub(crate) fn all(dead_letter: &RawDeadLetter<'_>) -> Vec<XDeath> {
+    let Some(Value::List(deaths)) = dead_letter.headers.get("x-death") else {
         return Vec::new();
     };
     deaths
@@ -52,7 +54,7 @@ pub(crate) fn all(letter: &Letter<'_>) -> Vec<Death> {
                 Some(Value::List(keys)) => keys.first().and_then(|key| key.text(NAME)),
                 _ => None,
             };
-            Some(Death {
+            Some(XDeath {
                 queue: text(death, "queue", NAME)?,
                 reason: text(death, "reason", NAME).unwrap_or_default(),
                 at: match death.get("time") {
@@ -67,17 +69,24 @@ pub(crate) fn all(letter: &Letter<'_>) -> Vec<Death> {
 
 /// The death that gave the message up: the newest in another queue that was no mere expiry. What only waited until its time to
 /// live ran out was on its way, unless nothing else happened to it.
-pub(crate) fn decisive<'a>(letter: &Letter<'_>, deaths: &'a [Death]) -> Option<&'a Death> {
-    let elsewhere = || deaths.iter().filter(|death| death.queue != letter.queue);
+pub(crate) fn decisive<'a>(
+    dead_letter: &RawDeadLetter<'_>,
+    deaths: &'a [XDeath],
+) -> Option<&'a XDeath> {
+    let elsewhere = || {
+        deaths
+            .iter()
+            .filter(|death| death.queue != dead_letter.queue)
+    };
     let refused = elsewhere().find(|death| death.reason != "expired");
     refused.or_else(|| elsewhere().next())
 }
 
 /// Whether the broker gave the message up after the failure that a library wrote on it: then that is of an earlier life, as where
 /// somebody moved the message back by hand. What only expired lay in the library's own dead-letter queue.
-pub(crate) fn came_after(letter: &Letter<'_>, said: &DeadLetter) -> bool {
-    let deaths = all(letter);
-    let died = decisive(letter, &deaths).filter(|death| death.reason != "expired");
+pub(crate) fn came_after(dead_letter: &RawDeadLetter<'_>, said: &DeadLetter) -> bool {
+    let deaths = all(dead_letter);
+    let died = decisive(dead_letter, &deaths).filter(|death| death.reason != "expired");
     match (died.and_then(|death| death.at), said.failed_at) {
         // The broker tells whole seconds.
         (Some(died), Some(failed)) => died > failed + Duration::from_secs(1),
@@ -86,28 +95,30 @@ pub(crate) fn came_after(letter: &Letter<'_>, said: &DeadLetter) -> bool {
 }
 
 /// The queue out of which the broker dead-lettered the message, if a library names another one.
-pub(crate) fn other_queue(letter: &Letter<'_>, said: &DeadLetter) -> Option<String> {
-    let deaths = all(letter);
-    let died = decisive(letter, &deaths).filter(|death| death.reason != "expired")?;
+pub(crate) fn other_queue(dead_letter: &RawDeadLetter<'_>, said: &DeadLetter) -> Option<String> {
+    let deaths = all(dead_letter);
+    let died = decisive(dead_letter, &deaths).filter(|death| death.reason != "expired")?;
     let named = said.source.queue()?;
     (said.library != Library::Celery && died.queue != named).then(|| died.queue.clone())
 }
 
 /// The exchange and routing key of its publisher: those of the oldest death.
-pub(crate) fn published(deaths: &[Death]) -> Option<(String, String)> {
+pub(crate) fn published(deaths: &[XDeath]) -> Option<(String, String)> {
     let (exchange, key) = &deaths.last()?.published;
     Some((exchange.clone()?, key.clone()?))
 }
 
 /// What the broker dead-lettered, and nobody else says anything of.
-pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
-    let deaths = all(letter);
+pub(crate) fn read(dead_letter: &RawDeadLetter<'_>) -> Option<DeadLetter> {
+    let deaths = all(dead_letter);
     let newest = deaths.first()?;
-    let source = match decisive(letter, &deaths) {
-        Some(death) => Source::Queue(death.queue.clone()),
-        None => Source::Unknown("its `x-death` names no other queue than this one".to_owned()),
+    let source = match decisive(dead_letter, &deaths) {
+        Some(death) => DeadLetterSource::Queue(death.queue.clone()),
+        None => {
+            DeadLetterSource::Unknown("its `x-death` names no other queue than this one".to_owned())
+        }
     };
-    let decisive = decisive(letter, &deaths).unwrap_or(newest);
+    let decisive = decisive(dead_letter, &deaths).unwrap_or(newest);
     let path: Vec<_> = deaths
         .iter()
         .rev()
@@ -126,7 +137,7 @@ pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
         ),
         failed_at: decisive.at,
         // The broker's headers never travel with a replay.
-        replay: Replay::Without(Vec::new()),
+        replay: ReplayedMessage::Without(Vec::new()),
         ..DeadLetter::of(Library::Broker, source)
     })
 }

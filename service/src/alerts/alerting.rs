@@ -1,4 +1,4 @@
-//! The desk: what the program starts, and tells what happened.
+//! What the program starts, and tells what happened.
 
 use std::{
     mem,
@@ -16,16 +16,16 @@ use tokio::{
 };
 
 use super::{
-    Configuration, Counts, GroupView, Memory, Silence, Speaker,
-    notifier::Office,
-    report::{Entry, Request},
-    report_publisher::Reporter,
-    rule::Bench,
-    shared_state::{Board, Shared},
+    Configuration, Counts, GroupView, NotifierMode, Silence, StateStore,
+    notifier::Notifier,
+    report::{OperatorRequest, ReportEntry},
+    report_publisher::ReportPublisher,
+    rule::RuleSet,
+    shared_state::{NotifierView, SharedState},
 };
-use crate::{Happening, Trouble, memory_budget::weigh};
+use crate::{QueueTrouble, ServiceEvent, memory_budget::weigh};
 
-/// Happenings that wait for the rules.
+/// Events that wait for the rules.
 const TOLD: usize = 10_000;
 /// Entries that wait to be reported.
 const ENTRIES: usize = 1_000;
@@ -36,15 +36,15 @@ const FAREWELL: Duration = Duration::from_secs(10);
 
 /// Starts alerts.
 #[derive(Debug)]
-pub struct Desk;
+pub struct Alerting;
 
 /// What is told to the thread that judges.
-enum Told {
-    Happened(Box<Happening>, usize),
-    Asked(Request),
+enum JudgeInput {
+    Happened(Box<ServiceEvent>, usize),
+    Asked(OperatorRequest),
 }
 
-impl Desk {
+impl Alerting {
     /// Checks the configuration, and starts. In a runtime of tokio only.
     ///
     /// To change the configuration, [`stop`](Handle::stop) it and start another one with the same memory: it goes on where this one was.
@@ -53,35 +53,35 @@ impl Desk {
     /// What [`Configuration::check`] says, or why the queue of reports cannot be made.
     pub async fn start(
         configuration: &Configuration,
-        memory: Arc<dyn Memory>,
-        speaker: Speaker,
+        memory: Arc<dyn StateStore>,
+        mode: NotifierMode,
     ) -> Result<Handle, String> {
         // Conditions are compiled by threads, and files are read.
         let configuration = configuration.clone();
         let ready = tokio::task::spawn_blocking(move || configuration.ready())
             .await
             .unwrap_or_else(|_| Err("the configuration of the alerts cannot be read".to_owned()))?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedState {
             channels: ready
                 .lines
                 .keys()
                 .map(|name| (name.clone(), Arc::default()))
                 .collect(),
-            ..Shared::default()
+            ..SharedState::default()
         });
-        let (outlet, intake) = speaker.open().await?;
+        let (report_sender, intake) = mode.open().await?;
         let (told, waiting) = mpsc::channel(TOLD);
         let (entries, judged) = mpsc::channel(ENTRIES);
         let (closing, is_closing) = watch::channel(false);
         let judge = Arc::clone(&shared);
-        let bench = ready.bench;
+        let rule_set = ready.rule_set;
         thread::Builder::new()
             .name("alert-rules".to_owned())
-            .spawn(move || judge_all(bench, waiting, &entries, &judge))
+            .spawn(move || judge_all(rule_set, waiting, &entries, &judge))
             .map_err(|why| format!("there is no thread to judge alerts: {why}"))?;
-        let reporter = Reporter::new(outlet, ready.tick, Arc::clone(&shared));
+        let reporter = ReportPublisher::new(report_sender, ready.tick, Arc::clone(&shared));
         let reporting = tokio::spawn(reporter.run(judged));
-        let office = Office::new(
+        let office = Notifier::new(
             ready.settings,
             ready.lines,
             ready.patience,
@@ -90,32 +90,32 @@ impl Desk {
             Arc::clone(&shared),
             intake.client(),
         );
-        let speaking = tokio::spawn(office.run(intake, is_closing));
+        let is_leader = tokio::spawn(office.run(intake, is_closing));
         Ok(Handle {
             told,
             shared,
             reads_bodies: ready.reads_bodies,
             closing,
-            tasks: vec![reporting, speaking],
+            tasks: vec![reporting, is_leader],
         })
     }
 }
 
 /// On a thread of its own, because a condition may take half a second. Ends when nobody tells anything any more.
 fn judge_all(
-    mut bench: Bench,
-    mut waiting: mpsc::Receiver<Told>,
-    entries: &mpsc::Sender<Entry>,
-    shared: &Shared,
+    mut rule_set: RuleSet,
+    mut waiting: mpsc::Receiver<JudgeInput>,
+    entries: &mpsc::Sender<ReportEntry>,
+    shared: &SharedState,
 ) {
     while let Some(told) = waiting.blocking_recv() {
         let entry = match told {
-            Told::Asked(request) => Some(Entry::Asked(request)),
-            Told::Happened(happening, weight) => {
-                let entry = Entry::of(&happening, &mut bench, Timestamp::now());
+            JudgeInput::Asked(request) => Some(ReportEntry::Asked(request)),
+            JudgeInput::Happened(service_event, weight) => {
+                let entry = ReportEntry::of(&service_event, &mut rule_set, Timestamp::now());
                 shared.bytes.fetch_sub(weight, Ordering::Relaxed);
-                let unjudged = mem::take(&mut bench.unjudged);
-                shared.unjudged.fetch_add(unjudged, Ordering::Relaxed);
+                let unevaluated = mem::take(&mut rule_set.unevaluated);
+                shared.unevaluated.fetch_add(unevaluated, Ordering::Relaxed);
                 entry
             }
         };
@@ -130,22 +130,25 @@ fn judge_all(
 /// The running alerts of this replica. Dropped, they end without a farewell; what was not reported yet is lost.
 #[derive(Debug)]
 pub struct Handle {
-    told: mpsc::Sender<Told>,
-    shared: Arc<Shared>,
+    told: mpsc::Sender<JudgeInput>,
+    shared: Arc<SharedState>,
     reads_bodies: bool,
     closing: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl Handle {
-    /// Tells what happened. Never waits, never fails: what there is no room for is counted as dropped, and the speaker says so.
-    pub fn tell(&self, mut happening: Happening) {
-        if matches!(happening, Happening::Retried(_) | Happening::Dropped { .. }) {
+    /// Tells what happened. Never waits, never fails: what there is no room for is counted as dropped, and the leader says so.
+    pub fn tell(&self, mut service_event: ServiceEvent) {
+        if matches!(
+            service_event,
+            ServiceEvent::Retried(_) | ServiceEvent::Dropped { .. }
+        ) {
             return; // nobody is told of it
         }
         self.shared.told.fetch_add(1, Ordering::Relaxed);
         let mut weight = 0;
-        if let Happening::Parked(death) = &mut happening {
+        if let ServiceEvent::Parked(death) = &mut service_event {
             if !self.reads_bodies {
                 death.body = None;
             }
@@ -157,7 +160,7 @@ impl Handle {
                 (death.body, death.headers) = (None, Value::Null);
             }
         }
-        let told = Told::Happened(Box::new(happening), weight);
+        let told = JudgeInput::Happened(Box::new(service_event), weight);
         if self.told.try_send(told).is_err() {
             self.shared.bytes.fetch_sub(weight, Ordering::Relaxed);
             self.shared.dropped.fetch_add(1, Ordering::Relaxed);
@@ -167,15 +170,15 @@ impl Handle {
 
     /// Tells that a queue is in trouble, or out of it. Never waits. `false`: there is no room, so tell it again later. It leaves half of the
     /// room to what [`tell`](Self::tell) hears, which is told once.
-    pub fn tell_trouble(&self, trouble: Trouble) -> bool {
-        let told = Told::Happened(Box::new(Happening::Troubled(trouble)), 0);
+    pub fn report_trouble(&self, trouble: QueueTrouble) -> bool {
+        let told = JudgeInput::Happened(Box::new(ServiceEvent::Troubled(trouble)), 0);
         let is_taken = self.told.capacity() > TOLD / 2 && self.told.try_send(told).is_ok();
         let told = u64::from(is_taken);
         self.shared.told.fetch_add(told, Ordering::Relaxed);
         is_taken
     }
 
-    /// Keeps quiet about something. One with the same id is replaced. On whatever replica: the speaker hears of it.
+    /// Keeps quiet about something. One with the same id is replaced. On whatever replica: the leader hears of it.
     ///
     /// # Errors
     /// What [`Silence::check`] says, or that there is no room just now.
@@ -184,38 +187,38 @@ impl Handle {
         if silence.id.is_empty() || silence.id.len() > 100 {
             return Err("the `id` of a silence must have 1 to 100 characters".to_owned());
         }
-        self.ask(Request::Silence(silence))
+        self.ask(OperatorRequest::Silence(silence))
     }
 
     /// Ends a silence that was made with [`silence`](Self::silence).
     ///
     /// # Errors
     /// There is no room just now.
-    pub fn lift(&self, id: impl Into<String>) -> Result<(), String> {
-        self.ask(Request::Lift(id.into()))
+    pub fn end_silence(&self, id: impl Into<String>) -> Result<(), String> {
+        self.ask(OperatorRequest::Lift(id.into()))
     }
 
-    /// A person says that a group is fixed: its page is over. If it fails again, that is `again`.
+    /// A person says that a group is fixed: its incident is over. If it fails again, that is `again`.
     ///
     /// # Errors
     /// There is no room just now.
     pub fn resolve(&self, group: impl Into<String>) -> Result<(), String> {
-        self.ask(Request::Resolve(group.into()))
+        self.ask(OperatorRequest::Resolve(group.into()))
     }
 
-    fn ask(&self, request: Request) -> Result<(), String> {
+    fn ask(&self, request: OperatorRequest) -> Result<(), String> {
         self.told
-            .try_send(Told::Asked(request))
+            .try_send(JudgeInput::Asked(request))
             .map_err(|_| "too much is told at this moment; try again".to_owned())
     }
 
     /// The numbers, for metrics.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let mut counts = self.board(|board| board.counts.clone());
+        let mut counts = self.view(|view| view.counts.clone());
         counts.told = self.shared.told.load(Ordering::Relaxed);
         counts.dropped = self.shared.dropped.load(Ordering::Relaxed);
-        counts.unjudged = self.shared.unjudged.load(Ordering::Relaxed);
+        counts.unevaluated = self.shared.unevaluated.load(Ordering::Relaxed);
         let channels = self.shared.channels.iter().map(|(name, channel)| {
             let counted = *channel.lock().unwrap_or_else(PoisonError::into_inner);
             (name.clone(), counted)
@@ -224,23 +227,23 @@ impl Handle {
         counts
     }
 
-    /// The groups that the speaker knows, those with a page first; nothing on a replica that is silent. About a second old.
+    /// The groups that the leader knows, those with an incident first; nothing on a replica that is silent. About a second old.
     #[must_use]
     pub fn groups(&self) -> Vec<GroupView> {
-        self.board(|board| board.groups.clone())
+        self.view(|view| view.groups.clone())
     }
 
-    /// The silences that the speaker knows; nothing on a replica that is silent. About a second old.
+    /// The silences that the leader knows; nothing on a replica that is silent. About a second old.
     #[must_use]
     pub fn silences(&self) -> Vec<Silence> {
-        self.board(|board| board.silences.clone())
+        self.view(|view| view.silences.clone())
     }
 
-    fn board<T>(&self, read: impl FnOnce(&Board) -> T) -> T {
+    fn view<T>(&self, read: impl FnOnce(&NotifierView) -> T) -> T {
         read(
             &self
                 .shared
-                .board
+                .view
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner),
         )
@@ -278,17 +281,17 @@ impl Drop for Handle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{TroubleState, alerts::FileMemory};
+    use crate::{TroubleState, alerts::FileStateStore};
 
     #[tokio::test]
     async fn troubles_wait_for_room_and_leave_some_to_what_is_told_once() {
         let folder = tempfile::tempdir().unwrap();
-        let memory = Arc::new(FileMemory::new(folder.path().join("state")));
+        let memory = Arc::new(FileStateStore::new(folder.path().join("state")));
         let configuration = Configuration::default();
-        let desk = Desk::start(&configuration, memory, Speaker::Alone);
-        let desk = desk.await.unwrap();
+        let alerting = Alerting::start(&configuration, memory, NotifierMode::Alone);
+        let alerting = alerting.await.unwrap();
         let tell_one = || {
-            desk.tell_trouble(Trouble {
+            alerting.report_trouble(QueueTrouble {
                 vhost: "/".to_owned(),
                 queue: "orders".to_owned(),
                 kind: "no_consumer",
@@ -302,9 +305,9 @@ mod tests {
             assert!(taken < TOLD as u64);
         }
         for _ in 0..TOLD / 2 - 1_000 {
-            desk.tell(Happening::Parked(Box::default()));
+            alerting.tell(ServiceEvent::Parked(Box::default()));
         }
-        let counts = desk.counts();
+        let counts = alerting.counts();
         assert_eq!((counts.told, counts.dropped), (taken + 4_000, 0));
         while !tell_one() {
             tokio::task::yield_now().await;

@@ -39,7 +39,7 @@ impl Day {
 /// When `morning` is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Hours {
+pub struct BusinessHours {
     /// A time zone of the IANA database, such as `Europe/Berlin`.
     pub time_zone: String,
     /// When the office opens, such as `09:00`.
@@ -50,7 +50,7 @@ pub struct Hours {
     pub days: Vec<Day>,
 }
 
-impl Default for Hours {
+impl Default for BusinessHours {
     fn default() -> Self {
         Self {
             time_zone: "UTC".to_owned(),
@@ -61,7 +61,7 @@ impl Default for Hours {
     }
 }
 
-impl Hours {
+impl BusinessHours {
     /// Reads zone and times.
     ///
     /// # Errors
@@ -150,16 +150,16 @@ impl Calendar {
 mod tests {
     use super::*;
 
-    fn opens(hours: &Hours, now: &str) -> String {
+    fn opens(hours: &BusinessHours, now: &str) -> String {
         let now: Timestamp = now.parse().unwrap();
         hours.calendar().unwrap().opens(now).to_string()
     }
 
     #[test]
     fn the_morning_is_in_the_zone_of_the_people() {
-        let hours = Hours {
+        let hours = BusinessHours {
             time_zone: "Europe/Berlin".to_owned(),
-            ..Hours::default()
+            ..BusinessHours::default()
         };
         for (now, expected) in [
             // A Friday in winter, UTC+1: before, within, after.
@@ -177,13 +177,13 @@ mod tests {
     #[test]
     fn zones_are_known_where_the_system_has_none() {
         let own = jiff::tz::TimeZoneDatabase::bundled();
-        assert!(own.get(&Hours::default().time_zone).is_ok());
+        assert!(own.get(&BusinessHours::default().time_zone).is_ok());
         assert!(own.get("Europe/Berlin").is_ok());
     }
 
     #[test]
     fn one_day_a_week_comes_again_and_a_time_that_does_not_exist_is_after_the_gap() {
-        let sunday = Hours {
+        let sunday = BusinessHours {
             time_zone: "Europe/Berlin".to_owned(),
             from: "02:30".to_owned(),
             to: "04:00".to_owned(),
@@ -197,8 +197,8 @@ mod tests {
 
     #[test]
     fn what_is_no_time_is_refused_with_a_sentence() {
-        let with = |change: fn(&mut Hours)| {
-            let mut hours = Hours::default();
+        let with = |change: fn(&mut BusinessHours)| {
+            let mut hours = BusinessHours::default();
             change(&mut hours);
             hours.calendar().unwrap_err()
         };

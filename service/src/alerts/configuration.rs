@@ -9,10 +9,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Channel, Hours, Rule, Severity, Silence, Span,
-    channels::{Line, Log, Patience},
+    BusinessHours, Channel, ConfigDuration, Rule, Severity, Silence,
+    channels::{ChannelTimeouts, Log, OpenChannel},
     engine::{Settings, Triggers},
-    rule::Bench,
+    rule::RuleSet,
 };
 use crate::redaction;
 
@@ -29,23 +29,23 @@ pub struct Configuration {
     /// Silences. People make others while the service runs.
     pub silences: Vec<Silence>,
     /// When the morning is.
-    pub hours: Hours,
-    /// A page is over when nothing of it was seen for so long.
-    pub quiet: Span,
-    /// A page that goes on is told again after so long, then after twice as long, and so on.
-    pub growing_after: Span,
+    pub hours: BusinessHours,
+    /// An incident is over when nothing of it was seen for so long.
+    pub quiet: ConfigDuration,
+    /// An incident that goes on is told again after so long, then after twice as long, and so on.
+    pub growing_after: ConfigDuration,
     /// A group that was quiet for so long is forgotten: the next failure is the first of its kind.
-    pub forget_after: Span,
+    pub forget_after: ConfigDuration,
     /// Groups that are known at a time.
     pub most_groups: usize,
     /// A channel that fails is tried again after so long, then after twice as long, up to five minutes.
-    pub retry_after: Span,
+    pub retry_after: ConfigDuration,
     /// A notice that no channel took for so long is given up.
-    pub give_up_after: Span,
+    pub give_up_after: ConfigDuration,
     /// Headers and fields of bodies whose name fits are sent as `***`, whatever a rule asks for; `*` is any text, case is ignored.
     pub redact: Vec<String>,
-    /// How often timers are looked at. A speaker that hears nothing for three times as long falls silent.
-    pub tick: Span,
+    /// How often timers are looked at. A leader that hears nothing for three times as long falls silent.
+    pub tick: ConfigDuration,
 }
 
 impl Default for Configuration {
@@ -55,33 +55,33 @@ impl Default for Configuration {
             rules: Vec::new(),
             channels: BTreeMap::new(),
             silences: Vec::new(),
-            hours: Hours::default(),
-            quiet: Span::minutes(30),
-            growing_after: Span::minutes(10),
-            forget_after: Span::minutes(30 * 24 * 60),
+            hours: BusinessHours::default(),
+            quiet: ConfigDuration::minutes(30),
+            growing_after: ConfigDuration::minutes(10),
+            forget_after: ConfigDuration::minutes(30 * 24 * 60),
             most_groups: 500,
-            retry_after: Span::seconds(1),
-            give_up_after: Span::minutes(24 * 60),
+            retry_after: ConfigDuration::seconds(1),
+            give_up_after: ConfigDuration::minutes(24 * 60),
             redact: redaction::usual(),
-            tick: Span::seconds(5),
+            tick: ConfigDuration::seconds(5),
         }
     }
 }
 
 /// The configuration, checked and ready.
 #[derive(Debug)]
-pub(super) struct Ready {
-    pub(super) bench: Bench,
+pub(super) struct CheckedConfiguration {
+    pub(super) rule_set: RuleSet,
     pub(super) reads_bodies: bool,
     pub(super) settings: Settings,
-    pub(super) lines: BTreeMap<String, Line>,
-    pub(super) patience: Patience,
+    pub(super) lines: BTreeMap<String, OpenChannel>,
+    pub(super) patience: ChannelTimeouts,
     pub(super) tick: Duration,
 }
 
 impl Configuration {
-    /// Whether any rule looks into bodies: only then need [`Obituary::body`](crate::Obituary::body) and
-    /// [`type_name`](crate::Obituary::type_name) be decoded for the alerts.
+    /// Whether any rule looks into bodies: only then need [`ParkedReport::body`](crate::ParkedReport::body) and
+    /// [`type_name`](crate::ParkedReport::type_name) be decoded for the alerts.
     #[must_use]
     pub fn reads_bodies(&self) -> bool {
         self.rules.iter().any(Rule::reads_bodies)
@@ -119,7 +119,7 @@ impl Configuration {
         ))
     }
 
-    pub(super) fn ready(&self) -> Result<Ready, String> {
+    pub(super) fn ready(&self) -> Result<CheckedConfiguration, String> {
         let place = |why: String| format!("[alerts]: {why}");
         self.bounds().map_err(place)?;
         let calendar = self
@@ -167,8 +167,8 @@ impl Configuration {
                 .check()
                 .map_err(|why| format!("[[alerts.silences]]: {why}"))?;
         }
-        Ok(Ready {
-            bench: Bench::new(&self.rules, &self.redact).map_err(place)?,
+        Ok(CheckedConfiguration {
+            rule_set: RuleSet::new(&self.rules, &self.redact).map_err(place)?,
             reads_bodies: self.reads_bodies(),
             settings: Settings {
                 service: self.service.clone(),
@@ -182,7 +182,7 @@ impl Configuration {
                 most_groups: self.most_groups,
             },
             lines,
-            patience: Patience {
+            patience: ChannelTimeouts {
                 pause: self.retry_after.0,
                 give_up_after: self.give_up_after.0,
             },
@@ -233,29 +233,42 @@ impl Configuration {
         if !(1..=10_000).contains(&self.most_groups) {
             return Err("`most_groups` must be 1 to 10000".to_owned());
         }
-        let (least, usual) = (Span(Duration::from_millis(100)), Span::seconds(1));
+        let (least, usual) = (
+            ConfigDuration(Duration::from_millis(100)),
+            ConfigDuration::seconds(1),
+        );
         for (name, span, least, most) in [
-            ("quiet", self.quiet, usual, Span::minutes(7 * 24 * 60)),
+            (
+                "quiet",
+                self.quiet,
+                usual,
+                ConfigDuration::minutes(7 * 24 * 60),
+            ),
             (
                 "growing_after",
                 self.growing_after,
                 usual,
-                Span::minutes(7 * 24 * 60),
+                ConfigDuration::minutes(7 * 24 * 60),
             ),
             (
                 "forget_after",
                 self.forget_after,
                 self.quiet,
-                Span::minutes(366 * 24 * 60),
+                ConfigDuration::minutes(366 * 24 * 60),
             ),
-            ("retry_after", self.retry_after, least, Span::minutes(5)),
+            (
+                "retry_after",
+                self.retry_after,
+                least,
+                ConfigDuration::minutes(5),
+            ),
             (
                 "give_up_after",
                 self.give_up_after,
                 usual,
-                Span::minutes(7 * 24 * 60),
+                ConfigDuration::minutes(7 * 24 * 60),
             ),
-            ("tick", self.tick, least, Span::minutes(1)),
+            ("tick", self.tick, least, ConfigDuration::minutes(1)),
         ] {
             if span < least || span > most {
                 return Err(format!(

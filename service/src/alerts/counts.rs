@@ -7,41 +7,41 @@ use serde::Serialize;
 
 use super::Severity;
 
-/// The numbers of the alerts, as plain as a metric wants them. Those of the speaker are all zero on the replicas that are silent.
+/// The numbers of the alerts, as plain as a metric wants them. Those of the leader are all zero on the replicas that are silent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Counts {
     /// Whether this replica is the one that speaks.
-    pub speaks: bool,
-    /// Happenings told on this replica.
+    pub is_leader: bool,
+    /// Events told on this replica.
     pub told: u64,
-    /// Happenings that this replica dropped because it could not keep up, or because the broker was away for long.
+    /// Events that this replica dropped because it could not keep up, or because the broker was away for long.
     pub dropped: u64,
     /// Messages that a rule's condition could not be judged on, on this replica.
-    pub unjudged: u64,
-    /// Speaker: failures by severity.
+    pub unevaluated: u64,
+    /// Leader: failures by severity.
     pub failures: BTreeMap<String, u64>,
-    /// Speaker: pages that were opened.
-    pub pages: u64,
-    /// Speaker: pages that were over.
+    /// Leader: incidents that were opened.
+    pub incidents: u64,
+    /// Leader: incidents that were over.
     pub resolved: u64,
-    /// Speaker: pages that a silence kept from being opened.
+    /// Leader: incidents that a silence kept from being opened.
     pub silenced: u64,
-    /// Speaker: pages that are open now.
+    /// Leader: incidents that are open now.
     pub open: u64,
-    /// Speaker: groups that are known now.
+    /// Leader: groups that are known now.
     pub groups: u64,
-    /// Speaker: groups that were forgotten early, to make room.
+    /// Leader: groups that were forgotten early, to make room.
     pub evicted: u64,
-    /// Speaker: failures for which there was no group of their own.
+    /// Leader: failures for which there was no group of their own.
     pub ungrouped: u64,
-    /// Speaker: happenings, or reports of them, that never arrived.
+    /// Leader: events, or reports of them, that never arrived.
     pub lost: u64,
-    /// Speaker: reports that came twice.
+    /// Leader: reports that came twice.
     pub repeated: u64,
-    /// Speaker: notices that wait for a channel.
+    /// Leader: notices that wait for a channel.
     pub outbox: u64,
-    /// Speaker: notices that were given up because too many waited.
+    /// Leader: notices that were given up because too many waited.
     pub unsent: u64,
     /// Notices by channel, on this replica.
     pub channels: BTreeMap<String, ChannelCounts>,
@@ -83,8 +83,8 @@ pub struct GroupView {
     pub first: Timestamp,
     /// When it was last seen.
     pub last: Timestamp,
-    /// Its open page.
-    pub page: Option<String>,
+    /// Its open incident.
+    pub incident: Option<String>,
     /// Whether a silence covers it.
     pub silenced: bool,
 }

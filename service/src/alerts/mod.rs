@@ -1,13 +1,13 @@
-//! Alerts: one bug is one page, told once, by one replica, to those who want to know.
+//! Alerts: one bug is one incident, told once, by one replica, to those who want to know.
 //!
 //! ```text
-//!   Happening ─► Handle::tell ─► rules ─► report ─► queue of reports ─► the speaker: engine ─► channels
+//!   Happening ─► Handle::tell ─► rules ─► report ─► queue of reports ─► the leader: engine ─► channels
 //!   (every replica)                                (one active consumer)       │
 //!                                                                              └─► Memory
 //! ```
 //!
 //! Every replica judges what it parked by the rules, for only there is the body, and reports it in a few words to a queue with a
-//! single active consumer. Whose turn it is there is the speaker. It keeps its state in a [`Memory`], so that another one goes on with it.
+//! single active consumer. Whose turn it is there is the leader. It keeps its state in a [`StateStore`], so that another one goes on with it.
 
 mod alerting;
 mod business_hours;
@@ -26,17 +26,17 @@ mod silence;
 mod state_store;
 mod topology;
 
-use crate::Span;
+use crate::ConfigDuration;
 
-pub use alerting::{Desk, Handle};
-pub use business_hours::{Calendar, Day, Hours};
-pub use channels::{Alertmanager, Channel, Log, PagerDuty, Security, Slack, Smtp, Webhook};
+pub use alerting::{Alerting, Handle};
+pub use business_hours::{BusinessHours, Calendar, Day};
+pub use channels::{Alertmanager, Channel, Log, PagerDuty, Slack, Smtp, SmtpSecurity, Webhook};
 pub use configuration::Configuration;
 pub use counts::{ChannelCounts, Counts, GroupView};
 pub(crate) use engine::failure_id;
-pub use engine::{Kind, Notice};
-pub use notifier::Speaker;
+pub use engine::{Notice, NoticeKind};
+pub use notifier::NotifierMode;
 pub use rule::{Rule, Trigger};
 pub use severity::Severity;
 pub use silence::Silence;
-pub use state_store::{BrokerMemory, FileMemory, Memory};
+pub use state_store::{BrokerStateStore, FileStateStore, StateStore};

@@ -1,7 +1,7 @@
-//! The speaker: the one replica that tells people.
+//! The leader: the one replica that tells people.
 //!
 //! RabbitMQ elects it. All replicas consume the queue of reports, which has a single active consumer; whoever is given a
-//! message is the speaker. Nobody tells a replica that its turn is over, so it falls silent by itself when it hears nothing for three ticks,
+//! message is the leader. Nobody tells a replica that its turn is over, so it falls silent by itself when it hears nothing for three ticks,
 //! and its clock is moved by messages alone: without them no timer fires.
 
 use std::{
@@ -22,18 +22,18 @@ use tokio::{
 };
 
 use super::{
-    Memory, Notice,
-    channels::{Done, Line, Patience, Worker},
+    Notice, StateStore,
+    channels::{ChannelTimeouts, ChannelWorker, NoticeDone, OpenChannel},
     engine::{Engine, Input, Settings},
     report::Report,
-    shared_state::{Board, Shared},
+    shared_state::{NotifierView, SharedState},
     topology,
 };
 use crate::parked_depths::without_parked;
 
-/// Reports that wait for a speaker at most; then the oldest go. The speaker counts them.
+/// Reports that wait for a leader at most; then the oldest go. The leader counts them.
 const MOST_REPORTS: i64 = 100_000;
-/// A report that took down so many speakers is dropped by the broker.
+/// A report that took down so many leaders is dropped by the broker.
 const MOST_DELIVERIES: i64 = 100;
 /// Counts are kept at least so often; whatever people are told is kept before they are told.
 const SAVED: Duration = Duration::from_secs(5);
@@ -44,19 +44,19 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Between two questions for what is parked.
 const ASKED: Duration = Duration::from_secs(10);
 /// How long the answer may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// Queues that are asked for at a time.
 const MOST_ASKED: usize = 1_000;
 /// How long the end waits for channels that are at work.
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// How the speaker is found.
+/// How the leader is found.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum Speaker {
+pub enum NotifierMode {
     /// There is one replica, and it speaks.
     Alone,
-    /// Replicas that use the same queue have one speaker among them.
+    /// Replicas that use the same queue have one leader among them.
     Elected {
         /// The client of the service.
         client: Client,
@@ -66,13 +66,13 @@ pub enum Speaker {
 }
 
 /// Where reports go.
-pub(super) enum Outlet {
+pub(super) enum ReportSender {
     Alone(mpsc::Sender<Report>),
     Queue(Client, String),
 }
 
 /// Where reports come from.
-pub(super) enum Intake {
+pub(super) enum ReportReceiver {
     Alone(mpsc::Receiver<Report>),
     Queue {
         client: Client,
@@ -83,12 +83,12 @@ pub(super) enum Intake {
     },
 }
 
-impl Speaker {
-    pub(super) async fn open(self) -> Result<(Outlet, Intake), String> {
+impl NotifierMode {
+    pub(super) async fn open(self) -> Result<(ReportSender, ReportReceiver), String> {
         match self {
             Self::Alone => {
                 let (sender, receiver) = mpsc::channel(16);
-                Ok((Outlet::Alone(sender), Intake::Alone(receiver)))
+                Ok((ReportSender::Alone(sender), ReportReceiver::Alone(receiver)))
             }
             Self::Elected { client, queue } => {
                 let arguments = [
@@ -99,20 +99,20 @@ impl Speaker {
                     ("x-delivery-limit", Argument::Number(MOST_DELIVERIES)),
                 ];
                 topology::declare(&client, &queue, arguments).await?;
-                let outlet = Outlet::Queue(client.clone(), queue.clone());
-                let intake = Intake::Queue {
+                let report_sender = ReportSender::Queue(client.clone(), queue.clone());
+                let intake = ReportReceiver::Queue {
                     client,
                     queue,
                     messages: None,
                     losses: Arc::default(),
                 };
-                Ok((outlet, intake))
+                Ok((report_sender, intake))
             }
         }
     }
 }
 
-impl Outlet {
+impl ReportSender {
     pub(super) async fn send(
         &self,
         report: &Report,
@@ -139,7 +139,7 @@ impl Outlet {
     }
 }
 
-impl Intake {
+impl ReportReceiver {
     /// The next report, and what to acknowledge; waits forever where there is none. `None` at the end.
     async fn next(&mut self) -> Option<(Option<Report>, Option<Attempt>)> {
         match self {
@@ -161,7 +161,7 @@ impl Intake {
                             .consumer(queue.as_str())
                             .prefetch(1)
                             // A copy would come behind later reports of its replica, and be taken for one that comes twice.
-                            .put_back_whole(true)
+                            .requeue_unchanged(true)
                             .wait(false)
                             .on_event(move |event| {
                                 if matches!(event, Event::Disconnected { .. }) {
@@ -214,79 +214,83 @@ impl Intake {
     }
 }
 
-/// Where the speaker sits, or would.
-pub(super) struct Office {
+/// Where the leader sits, or would.
+pub(super) struct Notifier {
     settings: Settings,
-    lines: BTreeMap<String, Arc<Line>>,
-    patience: Patience,
+    lines: BTreeMap<String, Arc<OpenChannel>>,
+    time_limit: ChannelTimeouts,
     tick: Duration,
-    memory: Arc<dyn Memory>,
-    shared: Arc<Shared>,
+    memory: Arc<dyn StateStore>,
+    shared: Arc<SharedState>,
     /// Nobody can be asked how much is parked without.
     client: Option<Client>,
-    seat: Option<Seat>,
+    lease: Option<NotifierLease>,
 }
 
 /// The replica that has it speaks.
-struct Seat {
+struct NotifierLease {
     engine: Engine,
-    workers: BTreeMap<String, Worker>,
-    done: mpsc::UnboundedReceiver<Done>,
+    workers: BTreeMap<String, ChannelWorker>,
+    done: mpsc::UnboundedReceiver<NoticeDone>,
     saved: Instant,
     heard: Instant,
     ticked: Option<Instant>,
     /// When it was asked last how much is parked, and who asks now.
     asked: Option<Instant>,
     asking: Option<JoinHandle<BTreeSet<String>>>,
-    /// Those of the intake when the seat was taken.
+    /// Those of the intake when the lease was taken.
     losses: u64,
 }
 
-impl Office {
+impl Notifier {
     pub(super) fn new(
         settings: Settings,
-        lines: BTreeMap<String, Line>,
-        patience: Patience,
+        lines: BTreeMap<String, OpenChannel>,
+        time_limit: ChannelTimeouts,
         tick: Duration,
-        memory: Arc<dyn Memory>,
-        shared: Arc<Shared>,
+        memory: Arc<dyn StateStore>,
+        shared: Arc<SharedState>,
         client: Option<Client>,
     ) -> Self {
         let lines = lines.into_iter();
         Self {
             settings,
             lines: lines.map(|(name, line)| (name, Arc::new(line))).collect(),
-            patience,
+            time_limit,
             tick,
             memory,
             shared,
             client,
-            seat: None,
+            lease: None,
         }
     }
 
-    pub(super) async fn run(mut self, mut intake: Intake, mut closing: watch::Receiver<bool>) {
-        let may_lapse = matches!(intake, Intake::Queue { .. });
+    pub(super) async fn run(
+        mut self,
+        mut intake: ReportReceiver,
+        mut closing: watch::Receiver<bool>,
+    ) {
+        let may_lapse = matches!(intake, ReportReceiver::Queue { .. });
         loop {
-            let heard = self.seat.as_ref().map(|seat| seat.heard);
+            let heard = self.lease.as_ref().map(|lease| lease.heard);
             let lapse = heard
                 .filter(|_| may_lapse)
                 .map(|heard| heard + self.tick * LEASE);
             tokio::select! {
                 biased;
-                done = next_done(&mut self.seat) => {
-                    if let Some(seat) = &mut self.seat {
-                        let Done { number, channel } = done;
-                        seat.engine.on(Input::Delivered { number, channel }, Timestamp::now());
+                done = next_done(&mut self.lease) => {
+                    if let Some(lease) = &mut self.lease {
+                        let NoticeDone { number, channel } = done;
+                        lease.engine.on(Input::Delivered { number, channel }, Timestamp::now());
                     }
                 },
                 next = intake.next() => match next {
                     Some((report, attempt)) => {
                         let losses = intake.losses();
                         let is_redelivered = attempt.as_ref().is_some_and(|a| a.message().redelivered());
-                        let is_stale = |seat: &Seat| is_redelivered || seat.losses != losses;
-                        if self.seat.as_ref().is_some_and(is_stale) {
-                            self.rise(); // another one may have spoken meanwhile
+                        let is_stale = |lease: &NotifierLease| is_redelivered || lease.losses != losses;
+                        if self.lease.as_ref().is_some_and(is_stale) {
+                            self.release_lease(); // another one may have spoken meanwhile
                         }
                         // Otherwise it goes back to its queue.
                         if self.hear_at_last(&report, losses, &intake, &mut closing).await
@@ -297,7 +301,7 @@ impl Office {
                     }
                     None => break,
                 },
-                () = until(lapse) => self.rise(),
+                () = until(lapse) => self.release_lease(),
                 () = closed(&mut closing), if may_lapse => break,
             }
         }
@@ -310,7 +314,7 @@ impl Office {
         &mut self,
         report: &Option<Report>,
         losses: u64,
-        intake: &Intake,
+        intake: &ReportReceiver,
         closing: &mut watch::Receiver<bool>,
     ) -> bool {
         // Given back it would come again at once, and before RabbitMQ 4.3 each return counts towards the limit of deliveries.
@@ -319,7 +323,7 @@ impl Office {
                 Ok(()) => return true,
                 Err(why) => tracing::error!("alerts wait: {why}"),
             }
-            self.rise();
+            self.release_lease();
             tokio::select! {
                 () = sleep(PAUSE) => {}
                 () = closed(closing) => return false,
@@ -331,68 +335,72 @@ impl Office {
     /// Takes in a report; after `Ok` it may be acknowledged.
     async fn hear(&mut self, report: Option<Report>, losses: u64) -> Result<(), String> {
         let mut notices = Vec::new();
-        let mut seat = match self.seat.take() {
-            Some(seat) => seat,
+        let mut lease = match self.lease.take() {
+            Some(lease) => lease,
             None => {
-                let seat = self.sit_down(losses).await?;
-                // What the last speaker could not deliver, perhaps for the second time.
-                notices = seat.engine.outbox();
-                seat
+                let lease = self.take_lease(losses).await?;
+                // What the last leader could not deliver, perhaps for the second time.
+                notices = lease.engine.outbox();
+                lease
             }
         };
         let now = Timestamp::now();
         if let Some(report) = report {
-            notices.extend(seat.engine.on(Input::Told(report), now));
+            notices.extend(lease.engine.on(Input::Told(report), now));
         }
         let is_due = |ticked: Instant| ticked.elapsed() >= self.tick.min(PAUSE);
-        if seat.ticked.is_none_or(is_due) {
-            seat.ticked = Some(Instant::now());
-            notices.extend(seat.engine.on(Input::Tick, now));
-            self.show(&seat.engine, now);
+        if lease.ticked.is_none_or(is_due) {
+            lease.ticked = Some(Instant::now());
+            notices.extend(lease.engine.on(Input::Tick, now));
+            self.show(&lease.engine, now);
         }
-        if let Some(queues) = self.ask_for_parked(&mut seat, now).await {
-            notices.extend(seat.engine.on(Input::NothingParked(queues), now));
+        if let Some(queues) = self.ask_for_parked(&mut lease, now).await {
+            notices.extend(lease.engine.on(Input::NothingParked(queues), now));
         }
-        let is_old = seat.saved.elapsed() >= SAVED;
-        if seat.engine.has_decided() || is_old && seat.engine.has_changed() {
-            let state = seat.engine.save();
+        let is_old = lease.saved.elapsed() >= SAVED;
+        if lease.engine.has_decided() || is_old && lease.engine.has_changed() {
+            let state = lease.engine.save();
             self.memory.save(state).await?;
-            seat.saved = Instant::now();
+            lease.saved = Instant::now();
         }
         for notice in notices {
-            seat.say(notice);
+            lease.say(notice);
         }
-        seat.heard = Instant::now();
-        self.seat = Some(seat);
+        lease.heard = Instant::now();
+        self.lease = Some(lease);
         Ok(())
     }
 
     /// The queues whose incidents end because nothing is parked for them, once that is known. Nobody waits for it.
-    async fn ask_for_parked(&self, seat: &mut Seat, now: Timestamp) -> Option<BTreeSet<String>> {
-        if let Some(asking) = seat.asking.take_if(|asking| asking.is_finished()) {
+    async fn ask_for_parked(
+        &self,
+        lease: &mut NotifierLease,
+        now: Timestamp,
+    ) -> Option<BTreeSet<String>> {
+        if let Some(asking) = lease.asking.take_if(|asking| asking.is_finished()) {
             return asking.await.ok();
         }
-        if seat.asking.is_some() || seat.asked.is_some_and(|asked| asked.elapsed() < ASKED) {
+        if lease.asking.is_some() || lease.asked.is_some_and(|asked| asked.elapsed() < ASKED) {
             return None;
         }
-        let queues = seat.engine.quiet_queues(now);
+        let queues = lease.engine.quiet_queues(now);
         if queues.is_empty() {
             return None;
         }
         let Some(client) = &self.client else {
             return Some(queues);
         };
-        seat.asked = Some(Instant::now());
-        seat.asking = Some(tokio::spawn(without_any(client.clone(), queues)));
+        lease.asked = Some(Instant::now());
+        lease.asking = Some(tokio::spawn(without_any(client.clone(), queues)));
         None
     }
 
-    async fn sit_down(&self, losses: u64) -> Result<Seat, String> {
+    async fn take_lease(&self, losses: u64) -> Result<NotifierLease, String> {
         let settings = self.settings.clone();
         let engine = match self.memory.load().await? {
             None => Engine::new(settings, Timestamp::now()),
             Some(saved) => Engine::resume(settings.clone(), &saved).unwrap_or_else(|why| {
-                tracing::error!("{why}; it is begun anew, and open pages may be told again");
+                tracing::error!("{why}; it is begun anew, and open incidents may be sent again");
                 Engine::new(settings, Timestamp::now())
             }),
         };
@@ -400,11 +408,14 @@ impl Office {
         let workers = self.lines.iter().map(|(name, line)| {
             let counts = self.shared.channels.get(name).cloned().unwrap_or_default();
             let line = Arc::clone(line);
-            let worker = Worker::start(name.clone(), line, self.patience, counts, sender.clone());
+            let worker =
+                ChannelWorker::start(name.clone(), line, self.time_limit, counts, sender.clone());
             (name.clone(), worker)
         });
-        tracing::info!("this replica tells people of alerts from now on");
-        Ok(Seat {
+        tracing::info!(
+            "this replica is the leader, and sends the notices of the alerts from now on"
+        );
+        Ok(NotifierLease {
             workers: workers.collect(),
             done,
             saved: Instant::now(),
@@ -418,52 +429,54 @@ impl Office {
     }
 
     /// Falls silent.
-    fn rise(&mut self) {
-        if self.seat.take().is_some() {
-            tracing::info!("this replica is silent about alerts from now on");
+    fn release_lease(&mut self) {
+        if self.lease.take().is_some() {
+            tracing::info!(
+                "this replica is no longer the leader, and sends no notices of the alerts"
+            );
         }
-        // Also when the seat was lost while the state was kept.
-        *self.board() = Board::default();
+        // Also when the lease was lost while the state was kept.
+        *self.view() = NotifierView::default();
     }
 
     fn show(&self, engine: &Engine, now: Timestamp) {
-        let mut board = self.board();
-        board.counts.speaks = true;
-        engine.counts(&mut board.counts);
-        board.groups = engine.groups(now);
-        board.silences = engine.silences();
+        let mut view = self.view();
+        view.counts.is_leader = true;
+        engine.counts(&mut view.counts);
+        view.groups = engine.groups(now);
+        view.silences = engine.silences();
     }
 
-    fn board(&self) -> std::sync::MutexGuard<'_, Board> {
-        let board = self.shared.board.lock();
-        board.unwrap_or_else(PoisonError::into_inner)
+    fn view(&self) -> std::sync::MutexGuard<'_, NotifierView> {
+        let view = self.shared.view.lock();
+        view.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Channels that are at work may finish, and the state is kept.
     async fn end(&mut self) {
-        if let Some(seat) = &mut self.seat {
+        if let Some(lease) = &mut self.lease {
             let finished = async {
-                while !seat.engine.outbox().is_empty() {
-                    let Some(Done { number, channel }) = seat.done.recv().await else {
+                while !lease.engine.outbox().is_empty() {
+                    let Some(NoticeDone { number, channel }) = lease.done.recv().await else {
                         return;
                     };
                     let delivered = Input::Delivered { number, channel };
-                    seat.engine.on(delivered, Timestamp::now());
+                    lease.engine.on(delivered, Timestamp::now());
                 }
             };
             let _ = timeout(FAREWELL, finished).await; // the rest is in the outbox
-            if seat.engine.has_changed() {
-                let state = seat.engine.save();
+            if lease.engine.has_changed() {
+                let state = lease.engine.save();
                 if let Err(why) = self.memory.save(state).await {
                     tracing::error!("the last state of the alerts is lost: {why}");
                 }
             }
         }
-        self.rise();
+        self.release_lease();
     }
 }
 
-impl Seat {
+impl NotifierLease {
     fn say(&mut self, notice: Notice) {
         for channel in &notice.channels {
             let is_taken = self
@@ -474,7 +487,7 @@ impl Seat {
             if !is_taken {
                 tracing::error!(
                     channel,
-                    page = notice.page,
+                    incident = notice.incident,
                     summary = notice.summary,
                     "an alert is given up: the channel is gone, or too much waits for it"
                 );
@@ -493,7 +506,7 @@ async fn without_any(client: Client, queues: BTreeSet<String>) -> BTreeSet<Strin
     let mut queues: Vec<String> = queues.into_iter().collect();
     fastrand::shuffle(&mut queues);
     queues.truncate(MOST_ASKED);
-    let without = without_parked(&client, &queues, PATIENCE).await;
+    let without = without_parked(&client, &queues, TIME_LIMIT).await;
     without.into_iter().collect()
 }
 
@@ -507,9 +520,9 @@ fn read(body: &[u8]) -> Option<Report> {
     }
 }
 
-async fn next_done(seat: &mut Option<Seat>) -> Done {
-    match seat {
-        Some(seat) => match seat.done.recv().await {
+async fn next_done(lease: &mut Option<NotifierLease>) -> NoticeDone {
+    match lease {
+        Some(lease) => match lease.done.recv().await {
             Some(done) => done,
             None => std::future::pending().await,
         },

@@ -1,12 +1,12 @@
-//! What a replica tells the speaker: small, and nothing of a body that was not asked for.
+//! What a replica tells the leader: small, and nothing of a body that was not asked for.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Severity, Silence, rule::Bench, sanitize};
-use crate::{Happening, TroubleState};
+use super::{Severity, Silence, rule::RuleSet, sanitize};
+use crate::{ServiceEvent, TroubleState};
 
 /// Several things that happened, in one message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -15,37 +15,37 @@ pub(super) struct Report {
     pub(super) replica: String,
     /// 1, 2, 3 … of each replica: one that comes twice is known, and so is one that is missing.
     pub(super) sequence: u64,
-    /// Happenings that the replica had to drop since its last report.
+    /// Events that the replica had to drop since its last report.
     #[serde(default)]
     pub(super) lost: u64,
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<ReportEntry>,
 }
 
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Entry {
-    Died(Death),
-    Troubled(Ailment),
-    Asked(Request),
+pub(super) enum ReportEntry {
+    Died(ParkedMessage),
+    Troubled(QueueProblem),
+    Asked(OperatorRequest),
 }
 
 /// A message was parked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Death {
+pub(super) struct ParkedMessage {
     pub(super) at: Timestamp,
     pub(super) queue: String,
     pub(super) fingerprint: String,
     pub(super) rule: String,
     pub(super) severity: Severity,
     #[serde(flatten)]
-    pub(super) example: Example,
+    pub(super) example: ParkedExample,
 }
 
 /// What people are shown of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Example {
+pub(super) struct ParkedExample {
     pub(super) reason: String,
     pub(super) error: String,
     pub(super) error_type: String,
@@ -59,7 +59,7 @@ pub(super) struct Example {
 
 /// A queue is in trouble, or out of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Ailment {
+pub(super) struct QueueProblem {
     pub(super) vhost: String,
     pub(super) queue: String,
     pub(super) kind: String,
@@ -72,7 +72,7 @@ pub(super) struct Ailment {
 /// Something that a person wants.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Request {
+pub(super) enum OperatorRequest {
     Silence(Silence),
     /// The id of a silence.
     Lift(String),
@@ -80,23 +80,27 @@ pub(super) enum Request {
     Resolve(String),
 }
 
-impl Entry {
-    /// What alerts make of a happening; a retry is none of theirs, nor is what the policy drops.
-    pub(super) fn of(happening: &Happening, bench: &mut Bench, now: Timestamp) -> Option<Self> {
-        match happening {
-            Happening::Parked(death) => {
-                let verdict = bench.judge(death);
+impl ReportEntry {
+    /// What alerts make of an event; a retry is none of theirs, nor is what the policy drops.
+    pub(super) fn of(
+        service_event: &ServiceEvent,
+        rule_set: &mut RuleSet,
+        now: Timestamp,
+    ) -> Option<Self> {
+        match service_event {
+            ServiceEvent::Parked(death) => {
+                let verdict = rule_set.judge(death);
                 let at = death.at.and_then(|at| Timestamp::try_from(at).ok());
                 let optional = |value: &Option<String>| {
                     value.as_ref().map(|v| sanitize::line(v, sanitize::FIELD))
                 };
-                Some(Self::Died(Death {
+                Some(Self::Died(ParkedMessage {
                     at: at.unwrap_or(now),
                     queue: sanitize::line(&death.queue, sanitize::NAME),
                     fingerprint: sanitize::line(&death.fingerprint, sanitize::NAME),
                     rule: verdict.rule,
                     severity: verdict.severity,
-                    example: Example {
+                    example: ParkedExample {
                         reason: sanitize::line(&death.reason, sanitize::NAME),
                         error: sanitize::line(&death.error, sanitize::ERROR),
                         error_type: sanitize::line(&death.error_type, sanitize::FIELD),
@@ -109,9 +113,9 @@ impl Entry {
                     },
                 }))
             }
-            Happening::Troubled(trouble) => {
-                let verdict = bench.judge_trouble(trouble);
-                Some(Self::Troubled(Ailment {
+            ServiceEvent::Troubled(trouble) => {
+                let verdict = rule_set.judge_trouble(trouble);
+                Some(Self::Troubled(QueueProblem {
                     vhost: sanitize::line(&trouble.vhost, sanitize::NAME),
                     queue: sanitize::line(&trouble.queue, sanitize::NAME),
                     kind: trouble.kind.to_owned(),
@@ -121,7 +125,7 @@ impl Entry {
                     severity: verdict.severity,
                 }))
             }
-            Happening::Retried(_) | Happening::Dropped { .. } => None,
+            ServiceEvent::Retried(_) | ServiceEvent::Dropped { .. } => None,
         }
     }
 }

@@ -11,9 +11,9 @@ use tokio::{
 };
 
 use super::{
-    notifier::Outlet,
-    report::{Entry, Report},
-    shared_state::Shared,
+    notifier::ReportSender,
+    report::{Report, ReportEntry},
+    shared_state::SharedState,
 };
 
 /// Entries of one report.
@@ -24,18 +24,22 @@ const LINGER: Duration = Duration::from_millis(200);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-pub(super) struct Reporter {
-    outlet: Outlet,
+pub(super) struct ReportPublisher {
+    report_sender: ReportSender,
     tick: Duration,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     replica: String,
     sequence: u64,
 }
 
-impl Reporter {
-    pub(super) fn new(outlet: Outlet, tick: Duration, shared: Arc<Shared>) -> Self {
+impl ReportPublisher {
+    pub(super) fn new(
+        report_sender: ReportSender,
+        tick: Duration,
+        shared: Arc<SharedState>,
+    ) -> Self {
         Self {
-            outlet,
+            report_sender,
             tick,
             shared,
             replica: format!("{:016x}", fastrand::u64(..)),
@@ -44,8 +48,8 @@ impl Reporter {
     }
 
     /// Until nobody has anything to tell any more.
-    pub(super) async fn run(mut self, mut judged: mpsc::Receiver<Entry>) {
-        // The first one at once: the speaker of an empty queue does not know yet that it is the one.
+    pub(super) async fn run(mut self, mut judged: mpsc::Receiver<ReportEntry>) {
+        // The first one at once: the leader of an empty queue does not know yet that it is the one.
         let mut due = Instant::now();
         loop {
             let mut entries = Vec::new();
@@ -76,7 +80,7 @@ impl Reporter {
     }
 
     /// Publishes until it is confirmed. What is told meanwhile waits, and what there is no room for is dropped and counted.
-    async fn report(&mut self, entries: Vec<Entry>) {
+    async fn report(&mut self, entries: Vec<ReportEntry>) {
         self.sequence += 1;
         let report = Report {
             replica: self.replica.clone(),
@@ -88,7 +92,7 @@ impl Reporter {
         loop {
             // A tick that nobody heard in time tells nothing.
             let lifetime = (report.entries.is_empty() && report.lost == 0).then(|| self.tick * 3);
-            match self.outlet.send(&report, lifetime).await {
+            match self.report_sender.send(&report, lifetime).await {
                 Ok(()) => return,
                 Err(why) => tracing::warn!(why, "alerts cannot be reported; trying again"),
             }

@@ -1,12 +1,12 @@
 //! Rules: which failures are how important, and who is told when.
 //!
-//! A rule is judged where a message was parked, because only there is its body. What the speaker hears of it is the rule's name
+//! A rule is judged where a message was parked, because only there is its body. What the leader hears of it is the rule's name
 //! and the fields that were asked for.
 
 use std::collections::BTreeMap;
 
 use retryrmq_operator::{
-    condition::{Condition, Unjudged, Variables},
+    condition::{Condition, EvaluationError, Variables},
     glob::{glob, topic},
 };
 use schemars::JsonSchema;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Severity, sanitize};
-use crate::{Obituary, Trouble, redaction::Redaction};
+use crate::{ParkedReport, QueueTrouble, redaction::Redaction};
 
 /// What makes people be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -145,7 +145,7 @@ impl Rule {
 
 /// What a rule makes of a failure.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Verdict {
+pub(super) struct RuleMatch {
     pub(super) rule: String,
     pub(super) severity: Severity,
     /// What was asked for, safe to show and cut.
@@ -154,15 +154,15 @@ pub(super) struct Verdict {
 
 /// The rules in their order, ready to judge. Blocks while a condition is judged: half a second a message at most.
 #[derive(Debug)]
-pub(super) struct Bench {
-    seats: Vec<Seat>,
+pub(super) struct RuleSet {
+    compiled_rules: Vec<CompiledRule>,
     redaction: Redaction,
     /// How often a condition could not be judged.
-    pub(super) unjudged: u64,
+    pub(super) unevaluated: u64,
 }
 
 #[derive(Debug)]
-struct Seat {
+struct CompiledRule {
     rule: Rule,
     condition: Option<Condition>,
     /// Whether it was said that the condition is slow.
@@ -172,37 +172,37 @@ struct Seat {
 /// The variables of a condition.
 const VARIABLES: [&str; 2] = ["body", "headers"];
 
-impl Bench {
+impl RuleSet {
     /// Reads the conditions.
     ///
     /// # Errors
     /// A sentence that names the rule.
     pub(super) fn new(rules: &[Rule], redacted: &[String]) -> Result<Self, String> {
-        let seats = rules.iter().map(|rule| {
+        let compiled_rules = rules.iter().map(|rule| {
             let condition = match &rule.condition {
                 Some(text) => Some(Condition::parse(text, &VARIABLES).map_err(|why| {
                     format!("the condition `where` of rule `{}`: {why}", rule.name)
                 })?),
                 None => None,
             };
-            Ok(Seat {
+            Ok(CompiledRule {
                 rule: rule.clone(),
                 condition,
                 has_warned: false,
             })
         });
         Ok(Self {
-            seats: seats.collect::<Result<_, String>>()?,
+            compiled_rules: compiled_rules.collect::<Result<_, String>>()?,
             redaction: Redaction::new(redacted),
-            unjudged: 0,
+            unevaluated: 0,
         })
     }
 
     /// The verdict on a parked message.
-    pub(super) fn judge(&mut self, death: &Obituary) -> Verdict {
-        let mut unjudged = 0;
-        let found = self.seats.iter_mut().find_map(|seat| {
-            let rule = &seat.rule;
+    pub(super) fn judge(&mut self, death: &ParkedReport) -> RuleMatch {
+        let mut unevaluated = 0;
+        let found = self.compiled_rules.iter_mut().find_map(|compiled_rule| {
+            let rule = &compiled_rule.rule;
             let fits = fits(rule.queue.as_deref(), &death.queue)
                 && rule
                     .routing_key
@@ -217,29 +217,29 @@ impl Bench {
             if !fits {
                 return None;
             }
-            if let Some(condition) = &mut seat.condition {
+            if let Some(condition) = &mut compiled_rule.condition {
                 match condition.holds(variables(death)) {
                     Ok(true) => {}
                     Ok(false) => return None,
-                    Err(Unjudged { why, is_slow }) => {
-                        unjudged += 1;
-                        if is_slow && !std::mem::replace(&mut seat.has_warned, true) {
+                    Err(EvaluationError { why, is_slow }) => {
+                        unevaluated += 1;
+                        if is_slow && !std::mem::replace(&mut compiled_rule.has_warned, true) {
                             tracing::warn!(
                                 rule = rule.name,
                                 queue = death.queue,
                                 why,
                                 "the condition `where` of a rule took too long on a message of this queue, so that message did not match the rule. Logged \
-                                 once; retryrmq_serve_alerts_unjudged_total counts all. Nested loops over lists are slow"
+                                 once; retryrmq_serve_alerts_unevaluated_total counts all. Nested loops over lists are slow"
                             );
                         }
-                        tracing::debug!(rule = rule.name, why, "the condition cannot be judged");
+                        tracing::debug!(rule = rule.name, why, "the condition cannot be evaluated");
                         return None;
                     }
                 }
             }
-            Some(&seat.rule)
+            Some(&compiled_rule.rule)
         });
-        self.unjudged += unjudged;
+        self.unevaluated += unevaluated;
         let otherwise;
         let rule = match found {
             Some(rule) => rule,
@@ -248,7 +248,7 @@ impl Bench {
                 &otherwise
             }
         };
-        Verdict {
+        RuleMatch {
             rule: rule.name.clone(),
             severity: rule.severity,
             fields: fields(rule, death, &self.redaction),
@@ -256,18 +256,22 @@ impl Bench {
     }
 
     /// The verdict on a queue in trouble: a rule that asks for anything of a message does not fit.
-    pub(super) fn judge_trouble(&self, trouble: &Trouble) -> Verdict {
-        let found = self.seats.iter().map(|seat| &seat.rule).find(|rule| {
-            fits(rule.queue.as_deref(), &trouble.queue)
-                && fits(rule.reason.as_deref(), trouble.kind)
-                && rule.routing_key.is_none()
-                && rule.error_type.is_none()
-                && rule.type_name.is_none()
-                && rule.condition.is_none()
-        });
+    pub(super) fn judge_trouble(&self, trouble: &QueueTrouble) -> RuleMatch {
+        let found = self
+            .compiled_rules
+            .iter()
+            .map(|compiled_rule| &compiled_rule.rule)
+            .find(|rule| {
+                fits(rule.queue.as_deref(), &trouble.queue)
+                    && fits(rule.reason.as_deref(), trouble.kind)
+                    && rule.routing_key.is_none()
+                    && rule.error_type.is_none()
+                    && rule.type_name.is_none()
+                    && rule.condition.is_none()
+            });
         let otherwise = Rule::otherwise();
         let rule = found.unwrap_or(&otherwise);
-        Verdict {
+        RuleMatch {
             rule: rule.name.clone(),
             severity: rule.severity,
             fields: BTreeMap::new(),
@@ -279,7 +283,7 @@ fn fits(pattern: Option<&str>, text: &str) -> bool {
     pattern.is_none_or(|pattern| glob(pattern, text))
 }
 
-fn variables(death: &Obituary) -> Variables {
+fn variables(death: &ParkedReport) -> Variables {
     let mut variables = Variables::new();
     let body = death.body.as_deref().cloned().unwrap_or(Value::Null);
     variables.insert("body".to_owned(), body);
@@ -290,7 +294,7 @@ fn variables(death: &Obituary) -> Variables {
 /// No notice holds more of a message.
 const MOST_FIELDS: usize = 20;
 
-fn fields(rule: &Rule, death: &Obituary, redaction: &Redaction) -> BTreeMap<String, String> {
+fn fields(rule: &Rule, death: &ParkedReport, redaction: &Redaction) -> BTreeMap<String, String> {
     let mut fields = BTreeMap::new();
     let is_secret = |name: &str| redaction.is_secret(name);
     let mut put = |name: String, shown: String| {
@@ -355,8 +359,8 @@ mod tests {
         rule
     }
 
-    fn death() -> Obituary {
-        Obituary {
+    fn death() -> ParkedReport {
+        ParkedReport {
             queue: "payments.eu".to_owned(),
             reason: "exhausted".to_owned(),
             routing_key: "order.paid.eu".to_owned(),
@@ -366,7 +370,7 @@ mod tests {
             body: Some(
                 json!({"customer": {"id": 7, "password": "s3cret"}, "lines": [{"n": 1}]}).into(),
             ),
-            ..Obituary::default()
+            ..ParkedReport::default()
         }
     }
 
@@ -391,11 +395,11 @@ mod tests {
             (|r| r.condition = Some("body.nothing == 7".into()), false),
         ] {
             let rules = [rule("mine", change), rule("rest", |_| ())];
-            let mut bench = Bench::new(&rules, &[]).unwrap();
-            let verdict = bench.judge(&death());
+            let mut rule_set = RuleSet::new(&rules, &[]).unwrap();
+            let verdict = rule_set.judge(&death());
             assert_eq!(verdict.rule == "mine", fits, "{:?}", rules[0]);
         }
-        let none = Bench::new(&[], &[]).unwrap().judge(&death());
+        let none = RuleSet::new(&[], &[]).unwrap().judge(&death());
         assert_eq!(
             (none.rule.as_str(), none.severity),
             ("otherwise", Severity::Morning)
@@ -405,7 +409,7 @@ mod tests {
     #[test]
     fn nothing_of_a_body_leaves_unless_asked_and_secrets_never() {
         let redacted = ["*password*".to_owned(), "authorization".to_owned()];
-        let plain = Bench::new(&[rule("plain", |_| ())], &redacted)
+        let plain = RuleSet::new(&[rule("plain", |_| ())], &redacted)
             .unwrap()
             .judge(&death());
         assert!(plain.fields.is_empty());
@@ -419,7 +423,7 @@ mod tests {
             ];
             r.headers = vec!["*".into()];
         });
-        let fields = Bench::new(&[asks], &redacted)
+        let fields = RuleSet::new(&[asks], &redacted)
             .unwrap()
             .judge(&death())
             .fields;
@@ -441,7 +445,7 @@ mod tests {
 
     #[test]
     fn a_queue_in_trouble_fits_by_queue_and_kind_alone() {
-        let trouble = Trouble {
+        let trouble = QueueTrouble {
             vhost: "/".into(),
             queue: "payments.eu".into(),
             kind: "no_consumer",
@@ -455,7 +459,7 @@ mod tests {
                 r.severity = Severity::Wake;
             }),
         ];
-        let verdict = Bench::new(&rules, &[]).unwrap().judge_trouble(&trouble);
+        let verdict = RuleSet::new(&rules, &[]).unwrap().judge_trouble(&trouble);
         assert_eq!(
             (verdict.rule.as_str(), verdict.severity),
             ("orphans", Severity::Wake)
@@ -465,7 +469,7 @@ mod tests {
     #[test]
     fn a_condition_that_is_none_names_its_rule() {
         let bad = rule("gold", |r| r.condition = Some("bdy.x".into()));
-        let why = Bench::new(&[bad], &[]).unwrap_err();
+        let why = RuleSet::new(&[bad], &[]).unwrap_err();
         assert!(why.contains("rule `gold`") && why.contains("bdy"), "{why}");
     }
 }

@@ -1,4 +1,4 @@
-//! What the parts of the alerts share: counts of what was told, and what the speaker shows.
+//! What the parts of the alerts share: counts of what was told, and what the leader shows.
 
 use std::{
     collections::BTreeMap,
@@ -10,22 +10,22 @@ use std::{
 
 use super::{ChannelCounts, Counts, GroupView, Silence};
 
-/// What the parts of a desk share.
+/// What the parts of the alerts share.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
+pub(super) struct SharedState {
     pub(super) told: AtomicU64,
     pub(super) dropped: AtomicU64,
     /// Those dropped that no report has mentioned yet.
     pub(super) unmentioned: AtomicU64,
-    pub(super) unjudged: AtomicU64,
+    pub(super) unevaluated: AtomicU64,
     pub(super) bytes: AtomicUsize,
-    pub(super) board: Mutex<Board>,
+    pub(super) view: Mutex<NotifierView>,
     pub(super) channels: BTreeMap<String, Arc<Mutex<ChannelCounts>>>,
 }
 
-/// What the speaker shows. Empty on the others.
+/// What the leader shows. Empty on the others.
 #[derive(Debug, Default)]
-pub(super) struct Board {
+pub(super) struct NotifierView {
     pub(super) counts: Counts,
     pub(super) groups: Vec<GroupView>,
     pub(super) silences: Vec<Silence>,

@@ -35,7 +35,7 @@ pub struct Silence {
 
 /// What a silence is compared with.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Heard<'a> {
+pub(super) struct SilenceSubject<'a> {
     pub(super) queue: &'a str,
     pub(super) fingerprint: &'a str,
     pub(super) reason: &'a str,
@@ -66,7 +66,7 @@ impl Silence {
         Ok(())
     }
 
-    pub(super) fn covers(&self, heard: Heard<'_>, now: Timestamp) -> bool {
+    pub(super) fn covers(&self, heard: SilenceSubject<'_>, now: Timestamp) -> bool {
         let fits =
             |pattern: &Option<String>, text| pattern.as_deref().is_none_or(|p| glob(p, text));
         now < self.until

@@ -6,24 +6,24 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// By the exchange that publishers send to.
-pub(crate) type Sections = BTreeMap<String, Section>;
+pub(crate) type DelayedSections = BTreeMap<String, DelayedSection>;
 
 /// What becomes of messages that are published to one exchange with a header `x-delay`, in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Section {
+pub(crate) struct DelayedSection {
     /// The exchange that messages are published to when they are due. It is somebody else's, and not made. Empty: the default exchange, which takes
     /// a routing key for the name of a queue.
     pub(crate) to: String,
     /// The type of the exchange that publishers send to, as they declare it. Unless given: topic. Both keep every routing key.
     #[serde(default, rename = "type")]
-    pub(crate) kind: Kind,
+    pub(crate) kind: ExchangeKind,
 }
 
 /// A type of exchange that one binding takes everything from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Kind {
+pub(crate) enum ExchangeKind {
     /// Bound with `#`.
     #[default]
     Topic,
@@ -31,7 +31,7 @@ pub(crate) enum Kind {
     Fanout,
 }
 
-impl Kind {
+impl ExchangeKind {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Topic => "topic",
@@ -44,7 +44,7 @@ impl Kind {
 ///
 /// # Errors
 /// A sentence that names what to change.
-pub(crate) fn check(sections: &Sections) -> Result<(), String> {
+pub(crate) fn check(sections: &DelayedSections) -> Result<(), String> {
     for (exchange, section) in sections {
         if exchange.is_empty() || exchange.starts_with("amq.") || exchange.starts_with("retryrmq.")
         {
@@ -70,10 +70,10 @@ pub(crate) fn check(sections: &Sections) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    fn section(to: &str) -> Section {
-        Section {
+    fn section(to: &str) -> DelayedSection {
+        DelayedSection {
             to: to.to_owned(),
-            kind: Kind::default(),
+            kind: ExchangeKind::default(),
         }
     }
 
@@ -83,7 +83,7 @@ mod tests {
             let entries = entries.iter();
             entries
                 .map(|(name, to)| ((*name).to_owned(), section(to)))
-                .collect::<Sections>()
+                .collect::<DelayedSections>()
         };
         assert_eq!(check(&all(&[("orders", "shop"), ("mails", "")])), Ok(()));
         for (entries, words) in [

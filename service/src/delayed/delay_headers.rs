@@ -43,13 +43,13 @@ pub(super) fn as_published(properties: &BasicProperties) -> BasicProperties {
 
 /// Where a message came from, and when it is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub(super) struct DelayHeaders {
     pub(super) from: String,
     pub(super) key: String,
     pub(super) until: u64,
 }
 
-impl Stamp {
+impl DelayHeaders {
     /// Reads the stamp of a message that came back from its wait.
     pub(super) fn of(properties: &BasicProperties) -> Option<Self> {
         let headers = properties.headers().as_ref()?.inner();
@@ -117,7 +117,7 @@ pub(super) fn take_off(properties: &BasicProperties) -> BasicProperties {
 pub(super) fn plain(properties: &BasicProperties) -> BasicProperties {
     let mut headers = clean(properties);
     let mut expiration = properties.expiration().clone();
-    if Stamp::of(properties).is_some() {
+    if DelayHeaders::of(properties).is_some() {
         let own = properties.headers().as_ref();
         let own = |name: &str| own.and_then(|own| own.inner().get(name).cloned());
         if let Some(cc) = own(CC) {
@@ -176,7 +176,7 @@ pub(super) fn delay(properties: &BasicProperties) -> Result<Option<Duration>, St
 fn clean(properties: &BasicProperties) -> FieldTable {
     const OURS: [&str; 4] = [FROM, KEY, UNTIL, CC];
     const BROKERS: [&str; 3] = ["x-death", "x-delivery-count", "x-acquired-count"];
-    let waited = Stamp::of(properties).is_some();
+    let waited = DelayHeaders::of(properties).is_some();
     let kept = |name: &str| {
         !(OURS.contains(&name)
             || BROKERS.contains(&name)
@@ -269,16 +269,16 @@ mod tests {
 
     #[test]
     fn what_was_put_on_is_taken_off_however_often_it_waits() {
-        let stamp = Stamp {
+        let stamp = DelayHeaders {
             from: "orders".to_owned(),
             key: "eu.de".to_owned(),
             until: 1_700_000_000_123,
         };
         let original = published(AMQPValue::LongInt(1500));
-        assert_eq!(Stamp::of(&original), None, "half a stamp is none");
+        assert_eq!(DelayHeaders::of(&original), None, "half a stamp is none");
         let mut waiting = stamp.put_on(&original);
         for _ in 0..3 {
-            assert_eq!(Stamp::of(&waiting), Some(stamp.clone()));
+            assert_eq!(DelayHeaders::of(&waiting), Some(stamp.clone()));
             assert_eq!(waiting.expiration(), &None, "it would end the wait");
             let headers = waiting.headers().clone().unwrap();
             assert!(!headers.contains_key("CC"), "it would go elsewhere, too");
@@ -306,7 +306,7 @@ mod tests {
         let sent = BasicProperties::default()
             .with_headers(headers)
             .with_reply_to(DIRECT_REPLY_TO.into());
-        let stamp = Stamp {
+        let stamp = DelayHeaders {
             from: "orders".to_owned(),
             key: "eu.de".to_owned(),
             until: 5,
@@ -365,7 +365,7 @@ mod tests {
         let sent = BasicProperties::default()
             .with_headers(headers)
             .with_message_id("7".into());
-        let stamp = Stamp {
+        let stamp = DelayHeaders {
             from: "orders".to_owned(),
             key: "eu.de".to_owned(),
             until: 5,
@@ -381,9 +381,9 @@ mod tests {
     proptest! {
         #[test]
         fn a_stamp_is_read_back(from in "\\PC{0,20}", key in "\\PC{0,20}", until in 0u64..1 << 62) {
-            let stamp = Stamp { from, key, until };
+            let stamp = DelayHeaders { from, key, until };
             let waiting = stamp.put_on(&BasicProperties::default());
-            prop_assert_eq!(Stamp::of(&waiting), Some(stamp));
+            prop_assert_eq!(DelayHeaders::of(&waiting), Some(stamp));
         }
     }
 }

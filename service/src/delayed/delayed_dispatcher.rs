@@ -6,7 +6,7 @@ use std::{
 };
 
 use retryrmq::{
-    BasicProperties, Client, Error, ErrorKind, Event, Failed, Failure, Message, Outcome,
+    BasicProperties, Client, Error, ErrorKind, Event, FailedMessage, Failure, Message, Outcome,
     ParkReason, Publish, Subscription, terminal_escape,
 };
 use tokio::{
@@ -17,20 +17,20 @@ use tokio::{
 use tracing::{error, info, warn};
 
 use super::{
-    Sections,
-    delay_headers::{Stamp, as_published, plain},
-    exchange_limiter::{Doors, Entry},
-    next_action::{Arrival, Order, Outgoing, hop, order},
+    DelayedSections,
+    delay_headers::{DelayHeaders, as_published, plain},
+    exchange_limiter::{AdmitResult, ExchangeLimiter},
+    next_action::{DelayedMessage, NextAction, OutgoingMessage, next_delay_step, order},
     topology::{DELAYED_QUEUE, plan},
 };
 use crate::{
-    Feed, Health, Metrics,
+    EventBus, Health, Metrics,
     intake::{
-        Cause, FAREWELL, Fate, Keeping, ON_ITS_WAY, Patience, Retriers, Standing, original,
-        tell_parked,
+        Disposition, FAREWELL, FailureCause, ON_ITS_WAY, RetrierCache, RetryContext, RetrySchedule,
+        StoreHandle, original, tell_parked,
     },
-    policy::Shelf,
-    store::{self, Draft, Kept},
+    policy::ConfigWatcher,
+    store::{self, MessageDraft, StoredMessage},
 };
 
 /// How often the exchanges and queues are looked for, and made where somebody deleted them.
@@ -50,21 +50,21 @@ const NAME: &str = "messages with a delay";
 
 /// Sees messages with a delay through. It does nothing while the policy has no section `[delayed]`, unless messages of an earlier one may be left.
 #[derive(Debug)]
-pub(crate) struct Courier {
+pub(crate) struct DelayedDispatcher {
     client: Client,
-    shelf: Arc<Shelf>,
+    config_watcher: Arc<ConfigWatcher>,
     metrics: Arc<Metrics>,
-    feed: Feed,
+    event_bus: EventBus,
     health: Health,
     prefetch: u16,
-    retriers: Retriers,
-    doors: Arc<Doors>,
+    retrier_cache: RetrierCache,
+    exchange_limiter: Arc<ExchangeLimiter>,
     /// Where messages wait; in waiting queues without it.
-    keeping: Option<Keeping>,
+    store_handle: Option<StoreHandle>,
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Fault {
+enum DispatchError {
     #[error(transparent)]
     Broker(#[from] Error),
     #[error(transparent)]
@@ -73,7 +73,7 @@ enum Fault {
 
 /// What may end the patience with a message.
 #[derive(Clone)]
-struct Bounds {
+struct CancelConditions {
     stop: watch::Receiver<bool>,
     /// Channels that were lost so far.
     losses: watch::Receiver<u64>,
@@ -81,7 +81,7 @@ struct Bounds {
     lost: u64,
 }
 
-impl Bounds {
+impl CancelConditions {
     fn is_lost(&self) -> bool {
         *self.losses.borrow() != self.lost
     }
@@ -99,7 +99,7 @@ impl Bounds {
 
     /// Resolves when a try that is still under way is of no use any more: its message comes again, or is to be given back. An alarm of the
     /// broker's holds tries up for hours; each would add a copy at its end.
-    async fn in_vain(&self, since: Instant) {
+    async fn cancelled(&self, since: Instant) {
         let (mut stop, mut losses, lost) = (self.stop.clone(), self.losses.clone(), self.lost);
         let again = async {
             let _ = losses.wait_for(|losses| *losses != lost).await;
@@ -116,48 +116,52 @@ impl Bounds {
         }
     }
 
-    /// What a try comes to; nothing where it is [in vain](Self::in_vain) first. `since` is when the message was taken.
-    async fn unless_in_vain<T>(&self, since: Instant, tried: impl Future<Output = T>) -> Option<T> {
+    /// What a try comes to; nothing where it is [in vain](Self::cancelled) first. `since` is when the message was taken.
+    async fn unless_cancelled<T>(
+        &self,
+        since: Instant,
+        tried: impl Future<Output = T>,
+    ) -> Option<T> {
         tokio::select! {
             biased;
             done = tried => Some(done),
-            () = self.in_vain(since) => None,
+            () = self.cancelled(since) => None,
         }
     }
 }
 
-impl Courier {
+impl DelayedDispatcher {
     pub(crate) fn new(
         client: &Client,
-        shelf: &Arc<Shelf>,
+        config_watcher: &Arc<ConfigWatcher>,
         metrics: &Arc<Metrics>,
-        feed: &Feed,
+        event_bus: &EventBus,
         health: &Health,
         prefetch: u16,
     ) -> Self {
         Self {
             client: client.clone(),
-            shelf: Arc::clone(shelf),
+            config_watcher: Arc::clone(config_watcher),
             metrics: Arc::clone(metrics),
-            feed: feed.clone(),
+            event_bus: event_bus.clone(),
             health: health.clone(),
             prefetch,
-            retriers: Retriers::new(client.clone()),
-            doors: Arc::new(Doors::new(prefetch)),
-            keeping: None,
+            retrier_cache: RetrierCache::new(client.clone()),
+            exchange_limiter: Arc::new(ExchangeLimiter::new(prefetch)),
+            store_handle: None,
         }
     }
 
     /// What is delayed waits there, and not in waiting queues.
-    pub(crate) fn keeping(mut self, keeping: Option<Keeping>) -> Self {
-        self.keeping = keeping;
+    pub(crate) fn store_handle(mut self, store_handle: Option<StoreHandle>) -> Self {
+        self.store_handle = store_handle;
         self
     }
 
     /// Runs until `stop` says so, and lets what is on its way come to its end.
     pub(crate) async fn run(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
-        let mut books = self.shelf.changes();
-        let wanted = books.wait_for(|book| !book.delayed().is_empty());
+        let mut configs = self.config_watcher.changes();
+        let wanted = configs.wait_for(|service_config| !service_config.delayed().is_empty());
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => return,
             _ = wanted => {}
@@ -189,7 +193,7 @@ impl Courier {
                     self.look().await;
                     continue;
                 }
-                Ok(()) = books.changed() => {
+                Ok(()) = configs.changed() => {
                     self.look().await;
                     continue;
                 }
@@ -199,21 +203,21 @@ impl Courier {
                 break; // the client was closed
             }
             // Before they are taken: one that is lost meanwhile comes again.
-            let bounds = Bounds {
+            let bounds = CancelConditions {
                 stop: stop.clone(),
                 losses: losses.clone(),
                 lost: *losses.borrow(),
             };
             for delivery in subscription.try_next_batch(BATCH) {
-                let (courier, subscription) = (Arc::clone(&self), Arc::clone(&subscription));
+                let (dispatcher, subscription) = (Arc::clone(&self), Arc::clone(&subscription));
                 let bounds = bounds.clone();
                 on_their_way.spawn(async move {
-                    if let Some(parked) = courier.refuse(&delivery.message).await {
+                    if let Some(parked) = dispatcher.refuse(&delivery.message).await {
                         return subscription.settle([(delivery.token, parked)]);
                     }
-                    match courier.see_through(&delivery.message, bounds).await {
-                        Fate::Done => subscription.settle([(delivery.token, Outcome::Ack)]),
-                        Fate::Returned => subscription.give_back([delivery.token]),
+                    match dispatcher.handle(&delivery.message, bounds).await {
+                        Disposition::Done => subscription.settle([(delivery.token, Outcome::Ack)]),
+                        Disposition::Returned => subscription.give_back([delivery.token]),
                     }
                 });
             }
@@ -247,11 +251,16 @@ impl Courier {
         let mut pause = FIRST_PAUSE;
         loop {
             let begun = async {
-                self.client.apply_plan(&plan(&Sections::new())).await?;
+                self.client
+                    .apply_plan(&plan(&DelayedSections::new()))
+                    .await?;
                 let lost = lost.clone();
                 let consumer = self.client.consumer(DELAYED_QUEUE).prefetch(self.prefetch);
                 // A copy would come by another exchange.
-                let consumer = consumer.put_back_whole(true).sets_aside(true).wait(false);
+                let consumer = consumer
+                    .requeue_unchanged(true)
+                    .create_unreadable_queue(true)
+                    .wait(false);
                 let consumer = consumer.on_event(move |event| {
                     if let Event::Disconnected { .. } = event {
                         lost.send_modify(|lost| *lost += 1);
@@ -272,8 +281,8 @@ impl Courier {
     }
 
     async fn look(&self) {
-        let book = self.shelf.book();
-        let sections = book.delayed();
+        let service_config = self.config_watcher.service_config();
+        let sections = service_config.delayed();
         let Err(error) = self.client.apply_plan(&plan(sections)).await else {
             self.health.ended(NAME, None);
             return;
@@ -281,7 +290,7 @@ impl Courier {
         // An exchange that is there as another type is in nobody else's way.
         if !error.is_transient() {
             for (name, section) in sections {
-                let one: Sections = [(name.clone(), section.clone())].into();
+                let one: DelayedSections = [(name.clone(), section.clone())].into();
                 let _ = self.client.apply_plan(&plan(&one)).await; // the first error is told
             }
         }
@@ -305,23 +314,30 @@ impl Courier {
             reason: ParkReason::Undecodable,
             failure: Failure::new(why).of_type("NotDelayed"),
         };
-        let failed = Failed::of_queue(message, DELAYED_QUEUE);
-        if let Ok(retrier) = self.retriers.of(DELAYED_QUEUE)
+        let failed = FailedMessage::of_queue(message, DELAYED_QUEUE);
+        if let Ok(retrier) = self.retrier_cache.of(DELAYED_QUEUE)
             && let Some(decision) = retrier.decide(&failed, &outcome)
         {
-            tell_parked(&self.metrics, &self.feed, &self.shelf, &failed, &decision).await;
+            tell_parked(
+                &self.metrics,
+                &self.event_bus,
+                &self.config_watcher,
+                &failed,
+                &decision,
+            )
+            .await;
         }
         self.metrics.delayed("parked");
         Some(outcome)
     }
 
     /// Returns when the message is published, waits or is parked, or when it is to go back.
-    async fn see_through(&self, message: &Message, mut bounds: Bounds) -> Fate {
+    async fn handle(&self, message: &Message, mut bounds: CancelConditions) -> Disposition {
         let own = match message.delivery_exchange() {
             "" => message.properties().clone(),
             _ => as_published(message.properties()),
         };
-        let arrival = Arrival {
+        let arrival = DelayedMessage {
             through: message.delivery_exchange(),
             exchange: message.exchange(),
             routing_key: match message.delivery_exchange() {
@@ -330,59 +346,69 @@ impl Courier {
             },
             properties: &own,
         };
-        let mut what = order(&arrival, self.shelf.book().delayed(), now());
-        let (since, mut patience, mut kept) = (Instant::now(), Patience::default(), None);
+        let mut what = order(
+            &arrival,
+            self.config_watcher.service_config().delayed(),
+            now(),
+        );
+        let (since, mut schedule, mut kept) = (Instant::now(), RetrySchedule::default(), None);
         loop {
             if bounds.is_lost() {
-                return Fate::Returned;
+                return Disposition::Returned;
             }
             let done = match &what {
-                Order::Publish(out) => match self.doors.enter(&door(out), Instant::now()) {
-                    Entry::Open(passage) => {
-                        let done = bounds.unless_in_vain(since, self.publish(out, message));
+                NextAction::Publish(out) => match self
+                    .exchange_limiter
+                    .enter(&limited_by(out), Instant::now())
+                {
+                    AdmitResult::Open(permit) => {
+                        let done = bounds.unless_cancelled(since, self.publish(out, message));
                         let done = done.await;
                         if let Some(Ok(())) = done {
-                            passage.arrived(Instant::now());
+                            permit.arrived(Instant::now());
                         }
                         done
                     }
-                    Entry::Busy => {
+                    AdmitResult::Busy => {
                         if bounds.pause(BUSY).await || since.elapsed() > LONGEST_KEPT {
-                            return Fate::Returned;
+                            return Disposition::Returned;
                         }
                         continue;
                     }
-                    Entry::Stuck => {
+                    AdmitResult::Stuck => {
                         what = put_off(out);
                         continue;
                     }
                 },
-                Order::Park(stamp, why) => {
+                NextAction::Park(stamp, why) => {
                     let parked = self.park(stamp, why, &own, message);
-                    bounds.unless_in_vain(since, parked).await
+                    bounds.unless_cancelled(since, parked).await
                 }
-                Order::Wait(out, _) => {
+                NextAction::Wait(out, _) => {
                     let rest = rest(&out.stamp);
                     if rest.is_zero() {
-                        what = Order::Publish(out.clone());
+                        what = NextAction::Publish(out.clone());
                         continue;
                     }
-                    if self.keeping.is_none() && hop(rest).is_none() {
+                    if self.store_handle.is_none() && next_delay_step(rest).is_none() {
                         if bounds.pause(rest).await {
-                            return Fate::Returned;
+                            return Disposition::Returned;
                         }
                         continue;
                     }
                     let waits = self.wait(out, rest, (&own, message), &mut kept);
-                    match bounds.unless_in_vain(since, waits).await {
-                        Some(Err(Fault::Store(store::Error::Unkeepable(why)))) => {
-                            what = Order::Park(out.stamp.clone(), format!("it cannot wait: {why}"));
+                    match bounds.unless_cancelled(since, waits).await {
+                        Some(Err(DispatchError::Store(store::Error::Unkeepable(why)))) => {
+                            what = NextAction::Park(
+                                out.stamp.clone(),
+                                format!("it cannot wait: {why}"),
+                            );
                             continue;
                         }
                         // What is wrong with it is wrong at every try: it would keep its place among those on their way for good.
-                        Some(Err(Fault::Broker(error))) if is_its_own(error.kind()) => {
+                        Some(Err(DispatchError::Broker(error))) if is_its_own(error.kind()) => {
                             let why = format!("it cannot wait: {error}");
-                            what = Order::Park(out.stamp.clone(), why);
+                            what = NextAction::Park(out.stamp.clone(), why);
                             continue;
                         }
                         done => done,
@@ -390,15 +416,15 @@ impl Courier {
                 }
             };
             let Some(done) = done else {
-                return Fate::Returned;
+                return Disposition::Returned;
             };
             let Err(fault) = done else {
                 self.metrics.delayed(match what {
-                    Order::Publish(_) => "published",
-                    Order::Wait(..) => "waits",
-                    Order::Park(..) => "parked",
+                    NextAction::Publish(_) => "published",
+                    NextAction::Wait(..) => "waits",
+                    NextAction::Park(..) => "parked",
                 });
-                return Fate::Done;
+                return Disposition::Done;
             };
             warn!(
                 message_id = message.message_id(),
@@ -406,35 +432,37 @@ impl Courier {
                 "a message with a delay could not be passed on; it is kept, and tried again"
             );
             let cause = match &fault {
-                Fault::Broker(error) => Cause::of(error.kind(), error.is_permanent()),
-                Fault::Store(_) => Cause::AllAway,
+                DispatchError::Broker(error) => {
+                    FailureCause::of(error.kind(), error.is_permanent())
+                }
+                DispatchError::Store(_) => FailureCause::AllAway,
             };
-            let advice = patience.after(cause, CALM);
-            if let (Order::Publish(out), Fault::Broker(error)) = (&what, &fault) {
-                if is_hopeless(error) {
+            let advice = schedule.after(cause, CALM);
+            if let (NextAction::Publish(out), DispatchError::Broker(error)) = (&what, &fault) {
+                if needs_operator(error) {
                     let why = format!(
                         "it was due, and cannot be published to {} with the routing key {}: {error}; once that is mended, replay it",
                         exchange(&out.to),
                         terminal_escape::line(&out.stamp.key)
                     );
-                    what = Order::Park(out.stamp.clone(), why);
-                    patience = Patience::default();
+                    what = NextAction::Park(out.stamp.clone(), why);
+                    schedule = RetrySchedule::default();
                     continue;
                 }
                 if advice.takes_place {
                     what = put_off(out);
-                    patience = Patience::default();
+                    schedule = RetrySchedule::default();
                     continue;
                 }
             }
             if bounds.pause(advice.pause).await || since.elapsed() > LONGEST_KEPT {
-                return Fate::Returned;
+                return Disposition::Returned;
             }
         }
     }
 
     /// To the real exchange.
-    async fn publish(&self, out: &Outgoing, message: &Message) -> Result<(), Fault> {
+    async fn publish(&self, out: &OutgoingMessage, message: &Message) -> Result<(), DispatchError> {
         let outgoing = Publish::to_exchange(&out.to, &out.stamp.key, message.body())
             .properties(out.properties.clone());
         Ok(self.client.publish(outgoing).await?)
@@ -442,20 +470,20 @@ impl Courier {
 
     async fn wait(
         &self,
-        out: &Outgoing,
+        out: &OutgoingMessage,
         rest: Duration,
         (own, message): (&BasicProperties, &Message),
-        kept: &mut Option<Kept>,
-    ) -> Result<(), Fault> {
-        if let Some(keeping) = &self.keeping {
+        kept: &mut Option<StoredMessage>,
+    ) -> Result<(), DispatchError> {
+        if let Some(store_handle) = &self.store_handle {
             // The same at each try, so that it is stored once.
             let kept = match kept {
                 Some(kept) => kept,
-                None => kept.insert(Kept::new(draft(out, rest, message))?),
+                None => kept.insert(StoredMessage::new(draft(out, rest, message))?),
             };
-            return Ok(keeping.keep(kept).await?);
+            return Ok(store_handle.keep(kept).await?);
         }
-        let Some(step) = hop(rest) else {
+        let Some(step) = next_delay_step(rest) else {
             return Ok(());
         };
         let copy = Publish::to_queue(DELAYED_QUEUE, message.body())
@@ -466,12 +494,12 @@ impl Courier {
 
     async fn park(
         &self,
-        stamp: &Stamp,
+        stamp: &DelayHeaders,
         why: &str,
         own: &BasicProperties,
         message: &Message,
-    ) -> Result<(), Fault> {
-        let failed = Failed::new(
+    ) -> Result<(), DispatchError> {
+        let failed = FailedMessage::new(
             DELAYED_QUEUE,
             &stamp.from,
             &stamp.key,
@@ -479,22 +507,29 @@ impl Courier {
             message.body().to_vec(),
         )?;
         let outcome = Outcome::fatal(Failure::new(why).of_type("NotDelayed"));
-        let retrier = self.retriers.of(DELAYED_QUEUE)?;
+        let retrier = self.retrier_cache.of(DELAYED_QUEUE)?;
         if let Some(decision) = retrier.after(&failed, &outcome).await? {
-            tell_parked(&self.metrics, &self.feed, &self.shelf, &failed, &decision).await;
+            tell_parked(
+                &self.metrics,
+                &self.event_bus,
+                &self.config_watcher,
+                &failed,
+                &decision,
+            )
+            .await;
         }
         Ok(())
     }
 }
 
-/// The courier has no work queues whose trouble would be told from a restart: what is not taken waits.
-const CALM: Standing = Standing {
+/// The dispatcher has no work queues whose trouble would be told from a restart: what is not taken waits.
+const CALM: RetryContext = RetryContext {
     calm_for: Duration::ZERO,
     troubled_for: Duration::ZERO,
 };
 
 /// What a message waits for the answer of: its exchange, or its queue where that is the default one. Both may have one name.
-fn door(out: &Outgoing) -> String {
+fn limited_by(out: &OutgoingMessage) -> String {
     match out.to.as_str() {
         "" => format!("queue {}", out.stamp.key),
         exchange => format!("exchange {exchange}"),
@@ -502,14 +537,14 @@ fn door(out: &Outgoing) -> String {
 }
 
 /// It waits a little more, rather than stand in the way of others.
-fn put_off(out: &Outgoing) -> Order {
+fn put_off(out: &OutgoingMessage) -> NextAction {
     let mut later = out.clone();
     later.stamp.until = now().saturating_add(AGAIN.as_millis() as u64);
-    Order::Wait(later, AGAIN)
+    NextAction::Wait(later, AGAIN)
 }
 
 /// Whether the exchange would refuse it again until somebody acts.
-fn is_hopeless(error: &Error) -> bool {
+fn needs_operator(error: &Error) -> bool {
     error.is_permanent() || error.kind() == ErrorKind::Unroutable || is_its_own(error.kind())
 }
 
@@ -525,8 +560,8 @@ fn exchange(name: &str) -> String {
     }
 }
 
-fn draft(out: &Outgoing, rest: Duration, message: &Message) -> Draft {
-    Draft {
+fn draft(out: &OutgoingMessage, rest: Duration, message: &Message) -> MessageDraft {
+    MessageDraft {
         exchange: out.to.clone(),
         routing_key: out.stamp.key.clone(),
         delay: rest,
@@ -540,7 +575,7 @@ fn draft(out: &Outgoing, rest: Duration, message: &Message) -> Draft {
 }
 
 /// What is left of a wait.
-fn rest(stamp: &Stamp) -> Duration {
+fn rest(stamp: &DelayHeaders) -> Duration {
     Duration::from_millis(stamp.until.saturating_sub(now()))
 }
 

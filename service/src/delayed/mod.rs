@@ -5,11 +5,11 @@
 //! publisher ─► exchange of [delayed] ─► retryrmq.delayed ─► order: now, later or never
 //!                                          ▲                  │ later                        │ now
 //!                                          │                  ▼                              ▼
-//!                                          └── waits in the longest rung that      the real exchange, mandatory
+//!                                          └── waits in the longest delay step that      the real exchange, mandatory
 //!                                              is not too long, or in Redis        and confirmed, then the ack
 //! ```
 //!
-//! All that waits in one rung waits for the same time, so that nothing waits behind another. What is left then waits in a shorter rung: with
+//! All that waits in one queue waits for the same time, so that nothing waits behind another. What is left then waits in a shorter step: with
 //! each hop four fifths or more of the time are over.
 
 mod configuration;
@@ -19,6 +19,6 @@ mod exchange_limiter;
 mod next_action;
 mod topology;
 
-pub(crate) use configuration::{Sections, check};
-pub(crate) use delayed_dispatcher::Courier;
+pub(crate) use configuration::{DelayedSections, check};
+pub(crate) use delayed_dispatcher::DelayedDispatcher;
 pub(crate) use topology::DELAYED_QUEUE;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use retryrmq::{BasicProperties, MAX_DELAY, rung, terminal_escape};
+use retryrmq::{BasicProperties, MAX_DELAY, delay_step, terminal_escape};
 
 use super::{
-    Sections,
-    delay_headers::{Stamp, delay, take_off},
+    DelayedSections,
+    delay_headers::{DelayHeaders, delay, take_off},
     topology::DELAYED_QUEUE,
 };
 
@@ -14,7 +14,7 @@ use super::{
 pub(super) const SHORTEST: Duration = Duration::from_millis(20);
 
 /// A message, as the broker has delivered it.
-pub(super) struct Arrival<'a> {
+pub(super) struct DelayedMessage<'a> {
     /// The exchange that it came through, by the broker's word.
     pub(super) through: &'a str,
     /// Where it was first published, as its headers say.
@@ -25,20 +25,20 @@ pub(super) struct Arrival<'a> {
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Order {
+pub(super) enum NextAction {
     /// It is due.
-    Publish(Outgoing),
+    Publish(OutgoingMessage),
     /// It waits for so long.
-    Wait(Outgoing, Duration),
+    Wait(OutgoingMessage, Duration),
     /// It is parked; a sentence says why.
-    Park(Stamp, String),
+    Park(DelayHeaders, String),
 }
 
 /// A message and where it goes in the end.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Outgoing {
+pub(super) struct OutgoingMessage {
     /// Where it came from, and when it is due.
-    pub(super) stamp: Stamp,
+    pub(super) stamp: DelayHeaders,
     /// The real exchange.
     pub(super) to: String,
     /// Those with which it is published.
@@ -46,13 +46,17 @@ pub(super) struct Outgoing {
 }
 
 /// Decides. `now` is in milliseconds since 1970.
-pub(super) fn order(arrival: &Arrival<'_>, sections: &Sections, now: u64) -> Order {
-    let Arrival { properties, .. } = arrival;
+pub(super) fn order(
+    arrival: &DelayedMessage<'_>,
+    sections: &DelayedSections,
+    now: u64,
+) -> NextAction {
+    let DelayedMessage { properties, .. } = arrival;
     let is_replay = properties
         .headers()
         .as_ref()
         .is_some_and(|headers| headers.contains_key("x-retry-replays"));
-    let mut stamp = Stamp {
+    let mut stamp = DelayHeaders {
         from: arrival.through.to_owned(),
         key: arrival.routing_key.to_owned(),
         until: now,
@@ -60,15 +64,15 @@ pub(super) fn order(arrival: &Arrival<'_>, sections: &Sections, now: u64) -> Ord
     if sections.contains_key(arrival.through) {
         match delay(properties) {
             Ok(delay) => stamp.until = now.saturating_add(milliseconds(delay.unwrap_or_default())),
-            Err(why) => return Order::Park(stamp, why),
+            Err(why) => return NextAction::Park(stamp, why),
         }
     } else if !arrival.through.is_empty() {
         let why = format!(
             "it came through the exchange {}, of which the policy says nothing; add a section [delayed.\"{0}\"], and replay it",
             terminal_escape::line(arrival.through)
         );
-        return Order::Park(stamp, why);
-    } else if let Some(waited) = Stamp::of(properties) {
+        return NextAction::Park(stamp, why);
+    } else if let Some(waited) = DelayHeaders::of(properties) {
         stamp = waited;
     } else {
         stamp.from = arrival.exchange.to_owned();
@@ -76,7 +80,7 @@ pub(super) fn order(arrival: &Arrival<'_>, sections: &Sections, now: u64) -> Ord
             let why = format!(
                 "it was published straight into {DELAYED_QUEUE}; publish it to an exchange that has a section [delayed] in the policy"
             );
-            return Order::Park(stamp, why);
+            return NextAction::Park(stamp, why);
         }
     }
     // Whoever replays wants it now.
@@ -88,17 +92,17 @@ pub(super) fn order(arrival: &Arrival<'_>, sections: &Sections, now: u64) -> Ord
             "it was published to the exchange {}, of which the policy says nothing any more; add a section [delayed.\"{0}\"], and replay it",
             terminal_escape::line(&stamp.from)
         );
-        return Order::Park(stamp, why);
+        return NextAction::Park(stamp, why);
     };
     let rest = Duration::from_millis(stamp.until.saturating_sub(now));
-    let outgoing = Outgoing {
+    let outgoing = OutgoingMessage {
         stamp,
         to: section.to.clone(),
         properties: take_off(properties),
     };
     match rest.is_zero() {
-        true => Order::Publish(outgoing),
-        false => Order::Wait(outgoing, rest),
+        true => NextAction::Publish(outgoing),
+        false => NextAction::Wait(outgoing, rest),
     }
 }
 
@@ -106,30 +110,30 @@ fn milliseconds(delay: Duration) -> u64 {
     u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The rung in which a message waits next: the longest that is not longer than what is left, so that it never comes late. `None` where that is
+/// The delay step in which a message waits next: the longest that is not longer than what is left, so that it never comes late. `None` where that is
 /// too short for a queue.
-pub(super) fn hop(rest: Duration) -> Option<Duration> {
+pub(super) fn next_delay_step(rest: Duration) -> Option<Duration> {
     if rest < SHORTEST {
         return None;
     }
     // A clock that went back makes a rest of any length; and no wait is longer than this.
     if rest >= MAX_DELAY {
-        return Some(hop_below(MAX_DELAY));
+        return Some(delay_step_below(MAX_DELAY));
     }
-    if rung(rest) == rest {
+    if delay_step(rest) == rest {
         return Some(rest);
     }
-    Some(hop_below(rest))
+    Some(delay_step_below(rest))
 }
 
-/// The longest rung that is not longer.
-fn hop_below(rest: Duration) -> Duration {
-    // The rung below is at least 0.79 of the one above.
+/// The longest delay step that is not longer.
+fn delay_step_below(rest: Duration) -> Duration {
+    // The step below is at least 0.79 of the one above.
     let mut below = SHORTEST;
     let mut next = SHORTEST;
     while next <= rest {
         below = next;
-        next = rung(next + Duration::from_millis(1));
+        next = delay_step(next + Duration::from_millis(1));
     }
     below
 }
@@ -140,16 +144,16 @@ mod tests {
     use retryrmq::types::{AMQPValue, FieldTable};
 
     use super::{
-        super::configuration::{Kind, Section},
+        super::configuration::{DelayedSection, ExchangeKind},
         *,
     };
 
     const NOW: u64 = 1_700_000_000_000;
 
-    fn sections() -> Sections {
-        let section = Section {
+    fn sections() -> DelayedSections {
+        let section = DelayedSection {
             to: "shop".to_owned(),
-            kind: Kind::Topic,
+            kind: ExchangeKind::Topic,
         };
         [("orders".to_owned(), section)].into()
     }
@@ -162,8 +166,8 @@ mod tests {
         BasicProperties::default().with_headers(headers)
     }
 
-    fn ask(through: &str, exchange: &str, properties: &BasicProperties, now: u64) -> Order {
-        let arrival = Arrival {
+    fn ask(through: &str, exchange: &str, properties: &BasicProperties, now: u64) -> NextAction {
+        let arrival = DelayedMessage {
             through,
             exchange,
             routing_key: "eu.de",
@@ -176,29 +180,29 @@ mod tests {
         properties(&[("x-delay", AMQPValue::LongLongInt(ms))])
     }
 
-    fn parked(order: &Order, words: &str) -> bool {
-        matches!(order, Order::Park(_, why) if why.contains(words))
+    fn parked(order: &NextAction, words: &str) -> bool {
+        matches!(order, NextAction::Park(_, why) if why.contains(words))
     }
 
     #[test]
     fn what_has_no_delay_goes_at_once_and_what_has_one_when_it_is_due() {
         for plain in [BasicProperties::default(), delayed(0)] {
-            let Order::Publish(out) = ask("orders", "x", &plain, NOW) else {
+            let NextAction::Publish(out) = ask("orders", "x", &plain, NOW) else {
                 panic!("it waits");
             };
             assert_eq!((out.to.as_str(), out.stamp.key.as_str()), ("shop", "eu.de"));
         }
-        let Order::Wait(out, rest) = ask("orders", "x", &delayed(5_000), NOW) else {
+        let NextAction::Wait(out, rest) = ask("orders", "x", &delayed(5_000), NOW) else {
             panic!("it does not wait");
         };
         assert_eq!(rest.as_millis(), 5_000);
         let waited = out.stamp.put_on(&delayed(5_000));
         let again = ask("", "", &waited, NOW + 4_000);
-        assert!(matches!(&again, Order::Wait(_, rest) if rest.as_millis() == 1_000));
+        assert!(matches!(&again, NextAction::Wait(_, rest) if rest.as_millis() == 1_000));
         for late in [5_000, 900_000] {
             assert!(matches!(
                 ask("", "", &waited, NOW + late),
-                Order::Publish(_)
+                NextAction::Publish(_)
             ));
         }
     }
@@ -211,7 +215,7 @@ mod tests {
         assert!(parked(&other, "[delayed.\"gone\"]"), "{other:?}");
         let stray = ask("", "orders", &delayed(1), NOW);
         assert!(parked(&stray, "published straight"), "{stray:?}");
-        let stamp = Stamp {
+        let stamp = DelayHeaders {
             from: "gone".to_owned(),
             key: String::new(),
             until: NOW,
@@ -225,24 +229,27 @@ mod tests {
         let replays = ("x-retry-replays", AMQPValue::LongLongInt(1));
         let delay = ("x-delay", AMQPValue::LongLongInt(60_000));
         let replayed = properties(&[replays.clone(), delay]);
-        let Order::Publish(out) = ask("", "orders", &replayed, NOW) else {
+        let NextAction::Publish(out) = ask("", "orders", &replayed, NOW) else {
             panic!("it waits");
         };
         assert_eq!(out.to, "shop");
-        let stamp = Stamp {
+        let stamp = DelayHeaders {
             from: "orders".to_owned(),
             key: "k".to_owned(),
             until: NOW + 60_000,
         };
         let taken_out = stamp.put_on(&properties(&[replays]));
-        assert!(matches!(ask("", "", &taken_out, NOW), Order::Publish(_)));
+        assert!(matches!(
+            ask("", "", &taken_out, NOW),
+            NextAction::Publish(_)
+        ));
     }
 
     #[test]
     fn a_clock_that_went_back_makes_no_wait_that_is_refused() {
         for years in [1, 2, 56, 1_000] {
-            let step = hop(MAX_DELAY * years).unwrap();
-            assert!(step <= MAX_DELAY && rung(step) == step, "{step:?}");
+            let step = next_delay_step(MAX_DELAY * years).unwrap();
+            assert!(step <= MAX_DELAY && delay_step(step) == step, "{step:?}");
         }
     }
 
@@ -251,20 +258,20 @@ mod tests {
         fn a_wait_is_never_too_long_and_ends_after_few_hops(ms in 0u64..=31_536_000_000) {
             let mut rest = Duration::from_millis(ms);
             prop_assert!(rest <= MAX_DELAY);
-            let mut hops = 0;
-            while let Some(step) = hop(rest) {
+            let mut steps = 0;
+            while let Some(step) = next_delay_step(rest) {
                 prop_assert!(step <= rest && step >= SHORTEST);
-                prop_assert_eq!(rung(step), step, "it is a rung, so that it needs no expiration");
+                prop_assert_eq!(delay_step(step), step, "it is a delay step, so that it needs no expiration");
                 rest -= step;
-                hops += 1;
+                steps += 1;
             }
-            prop_assert!(rest < SHORTEST && hops <= 15, "{} hops, {:?}", hops, rest);
+            prop_assert!(rest < SHORTEST && steps <= 15, "{} hops, {:?}", steps, rest);
         }
 
         #[test]
         fn nothing_that_was_published_by_hand_is_sent_on(through in "[a-z.]{1,12}", ms: i64) {
             prop_assume!(through != "orders");
-            prop_assert!(matches!(ask(&through, "orders", &delayed(ms), NOW), Order::Park(..)));
+            prop_assert!(matches!(ask(&through, "orders", &delayed(ms), NOW), NextAction::Park(..)));
         }
     }
 }

@@ -4,14 +4,14 @@ use std::borrow::Cow;
 
 use retryrmq::{Argument, Item, Plan, QueueType, parking_queue};
 
-use super::Sections;
+use super::DelayedSections;
 
 /// The queue that messages with a delay come to: from their publishers, and after each wait. The queues in which they wait are named as those of a
 /// work queue of this name.
 pub(crate) const DELAYED_QUEUE: &str = "retryrmq.delayed";
 
 /// What is declared for these sections.
-pub(super) fn plan(sections: &Sections) -> Plan {
+pub(super) fn plan(sections: &DelayedSections) -> Plan {
     let text = |text: &str| Argument::Text(text.to_owned());
     let arguments = [
         ("x-queue-type", text("quorum")),

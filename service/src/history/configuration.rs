@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::HISTORY_STREAM;
-use crate::Span;
+use crate::ConfigDuration;
 
 /// What happened, written to a stream of RabbitMQ. Read at the start only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -15,7 +15,7 @@ pub struct Configuration {
     /// The stream's name.
     pub stream: String,
     /// How long events are kept, where the service makes the stream.
-    pub keep: Span,
+    pub keep: ConfigDuration,
     /// How many bytes are kept, where the service makes the stream.
     pub max_bytes: u64,
     /// How many parked messages, and how many that wait, are known by name. Each takes about a kilobyte of memory.
@@ -27,7 +27,7 @@ impl Default for Configuration {
         Self {
             enabled: true,
             stream: HISTORY_STREAM.to_owned(),
-            keep: Span::minutes(7 * 24 * 60),
+            keep: ConfigDuration::minutes(7 * 24 * 60),
             max_bytes: 1_000_000_000,
             records: 10_000,
         }
@@ -41,7 +41,7 @@ impl Configuration {
         if self.stream.is_empty() || self.stream.len() > 255 {
             return Err("[history]: `stream` must have 1 to 255 bytes".to_owned());
         }
-        if self.keep < Span::minutes(60) {
+        if self.keep < ConfigDuration::minutes(60) {
             return Err("[history]: `keep` must be an hour at least, such as \"7d\"".to_owned());
         }
         if self.max_bytes < 1_000_000 {

@@ -2,16 +2,16 @@
 //! `retryrmq parked replay --audit-stream`.
 
 use jiff::Timestamp;
-use retryrmq::{Record, Waiter};
+use retryrmq::{Record, WaitingMessage};
 use serde::{Deserialize, Serialize};
 
 use super::who;
-use crate::{Happening, Obituary, Retry};
+use crate::{ParkedReport, RetryEvent, ServiceEvent};
 
 /// What happened. Events of other words are kept in the stream and not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Deed {
+pub(crate) enum HistoryAction {
     /// An attempt failed; the message waits for its next.
     Retried,
     /// An attempt failed; the message was parked.
@@ -48,7 +48,7 @@ pub(crate) enum Deed {
 pub(crate) struct Event {
     pub(crate) at: Timestamp,
     pub(crate) who: String,
-    pub(crate) event: Deed,
+    pub(crate) event: HistoryAction,
     pub(crate) queue: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) command: Option<String>,
@@ -89,25 +89,25 @@ const ERROR: usize = 500;
 const FIELD: usize = 255;
 
 impl Event {
-    /// What the history keeps of a happening; of a queue's trouble nothing.
-    pub(crate) fn of(happening: &Happening, now: Timestamp) -> Option<Self> {
-        let event = match happening {
-            Happening::Retried(retry) => Self::retried(retry),
-            Happening::Parked(death) => Self::parked(death),
-            Happening::Dropped {
+    /// What the history keeps of an event; of a queue's trouble nothing.
+    pub(crate) fn of(service_event: &ServiceEvent, now: Timestamp) -> Option<Self> {
+        let event = match service_event {
+            ServiceEvent::Retried(retry) => Self::retried(retry),
+            ServiceEvent::Parked(death) => Self::parked(death),
+            ServiceEvent::Dropped {
                 queue,
                 message_id,
                 reason,
                 traceparent,
             } => Self {
-                event: Deed::Dropped,
+                event: HistoryAction::Dropped,
                 queue: queue.clone(),
                 message_id: message_id.clone(),
                 reason: Some(reason.clone()),
                 traceparent: traceparent.clone(),
                 ..Self::default()
             },
-            Happening::Troubled(_) => return None,
+            ServiceEvent::Troubled(_) => return None,
         };
         Some(Self {
             at: now,
@@ -116,10 +116,10 @@ impl Event {
         })
     }
 
-    fn retried(retry: &Retry) -> Self {
+    fn retried(retry: &RetryEvent) -> Self {
         let delay = u64::try_from(retry.delay.as_millis()).unwrap_or(u64::MAX);
         Self {
-            event: Deed::Retried,
+            event: HistoryAction::Retried,
             queue: retry.queue.clone(),
             message_id: retry.message_id.clone(),
             mark: Some(retry.mark.clone()),
@@ -135,9 +135,9 @@ impl Event {
         }
     }
 
-    fn parked(death: &Obituary) -> Self {
+    fn parked(death: &ParkedReport) -> Self {
         Self {
-            event: Deed::Parked,
+            event: HistoryAction::Parked,
             queue: death.queue.clone(),
             message_id: death.message_id.clone(),
             mark: Some(death.mark.clone()),
@@ -153,15 +153,15 @@ impl Event {
     }
 
     /// What a person does to a parked message.
-    pub(crate) fn to_record(deed: Deed, queue: &str, record: &Record) -> Self {
+    pub(crate) fn to_record(action: HistoryAction, queue: &str, record: &Record) -> Self {
         let message = record.message();
         let at = record.parked_at.and_then(|at| Timestamp::try_from(at).ok());
         Self {
             // What was found happened when it was parked.
             at: at
-                .filter(|_| matches!(deed, Deed::Found | Deed::Restored))
+                .filter(|_| matches!(action, HistoryAction::Found | HistoryAction::Restored))
                 .unwrap_or_else(Timestamp::now),
-            event: deed,
+            event: action,
             queue: queue.to_owned(),
             message_id: message.message_id().map(str::to_owned),
             mark: Some(record.mark.clone()),
@@ -175,15 +175,19 @@ impl Event {
     }
 
     /// What a person does to a waiting message.
-    pub(crate) fn to_waiter(deed: Deed, queue: &str, waiter: &Waiter) -> Self {
+    pub(crate) fn to_waiting_message(
+        action: HistoryAction,
+        queue: &str,
+        waiting_message: &WaitingMessage,
+    ) -> Self {
         Self {
             at: Timestamp::now(),
-            event: deed,
+            event: action,
             queue: queue.to_owned(),
-            message_id: waiter.message().message_id().map(str::to_owned),
-            mark: Some(waiter.mark.clone()),
-            error: Some(cut(&waiter.error, ERROR)),
-            error_type: Some(cut(&waiter.error_type, FIELD)),
+            message_id: waiting_message.message().message_id().map(str::to_owned),
+            mark: Some(waiting_message.mark.clone()),
+            error: Some(cut(&waiting_message.error, ERROR)),
+            error_type: Some(cut(&waiting_message.error_type, FIELD)),
             ..Self::default()
         }
     }
@@ -210,13 +214,17 @@ mod tests {
 
     #[test]
     fn an_event_is_small_json_without_what_is_not_known_and_words_of_others_are_read() {
-        let retry = Retry {
+        let retry = RetryEvent {
             queue: "orders".to_owned(),
             traceparent: Some("00-a-b-01".to_owned()),
             error: "x".repeat(10_000),
-            ..Retry::default()
+            ..RetryEvent::default()
         };
-        let event = Event::of(&Happening::Retried(Box::new(retry)), Timestamp::UNIX_EPOCH).unwrap();
+        let event = Event::of(
+            &ServiceEvent::Retried(Box::new(retry)),
+            Timestamp::UNIX_EPOCH,
+        )
+        .unwrap();
         let text = serde_json::to_string(&event).unwrap();
         assert!(text.len() < 1_000, "{text}");
         assert!(text.contains(r#""event":"retried""#), "{text}");
@@ -225,6 +233,6 @@ mod tests {
         assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), event);
         let audit = r#"{"at":"2026-01-05T10:00:00Z","who":"ana@shop","command":"replay","queue":"orders","event":"exported","mark":null,"to":"x"}"#;
         let read: Event = serde_json::from_str(audit).unwrap();
-        assert_eq!((read.event, read.mark), (Deed::Other, None));
+        assert_eq!((read.event, read.mark), (HistoryAction::Other, None));
     }
 }

@@ -17,7 +17,7 @@ use prometheus_client::{
     metrics::{MetricType, gauge::ConstGauge},
 };
 
-use super::{Deed, Event};
+use super::{Event, HistoryAction};
 
 /// How far back it goes.
 pub(crate) const SPAN: Duration = Duration::from_secs(24 * 3_600);
@@ -26,8 +26,8 @@ pub(crate) const SPAN: Duration = Duration::from_secs(24 * 3_600);
 const QUEUES: usize = 1_000;
 /// Groups of one queue; the one that was quiet for longest goes.
 const GROUPS: usize = 500;
-/// Deeds of people that are remembered.
-const DEEDS: usize = 5_000;
+/// Actions of people that are remembered.
+const ACTIONS: usize = 5_000;
 const MINUTE: i64 = 60_000;
 const DAY: i64 = 24 * 60;
 
@@ -42,33 +42,33 @@ pub(crate) struct Index {
 struct Inner {
     queues: BTreeMap<String, Queue>,
     /// Parked messages, by queue and mark.
-    deaths: BTreeMap<(String, String), Arc<Event>>,
+    parked_events: BTreeMap<(String, String), Arc<Event>>,
     /// The same, in the order in which they came. Some are gone meanwhile.
     order: VecDeque<(String, String)>,
     /// Messages that wait, by the millisecond in which they are due.
     waits: BTreeMap<(i64, u64), Arc<Event>>,
     number: u64,
     /// What people did, newest last.
-    deeds: VecDeque<Arc<Event>>,
+    actions: VecDeque<Arc<Event>>,
     /// The minute in which was last forgotten what is over, even when nobody looks.
     forgot: i64,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
-    minutes: BTreeMap<i64, Minute>,
+    minutes: BTreeMap<i64, IntervalCounts>,
     groups: HashMap<String, Group>,
 }
 
 /// What happened in a minute, or in an hour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Minute {
+pub(crate) struct IntervalCounts {
     pub(crate) retried: u64,
     pub(crate) parked: u64,
     pub(crate) dropped: u64,
 }
 
-impl Minute {
+impl IntervalCounts {
     /// Attempts that failed.
     pub(crate) fn failed(&self) -> u64 {
         self.retried + self.parked + self.dropped
@@ -98,9 +98,9 @@ pub(crate) struct Group {
 
 /// A queue in a list.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Line {
+pub(crate) struct QueueSummary {
     pub(crate) name: String,
-    pub(crate) day: Minute,
+    pub(crate) day: IntervalCounts,
     pub(crate) parked: usize,
     pub(crate) waiting: usize,
     pub(crate) groups: usize,
@@ -128,75 +128,88 @@ impl Index {
         }
         let is_old = age(event.at, now) > DAY;
         match event.event {
-            Deed::Retried | Deed::Parked => {
+            HistoryAction::Retried | HistoryAction::Parked => {
                 let queue = inner.queues.entry(event.queue.clone()).or_default();
                 queue.fail(event, is_old);
-                if event.event == Deed::Parked {
+                if event.event == HistoryAction::Parked {
                     inner.die(event, self.room);
                 } else {
                     inner.wait(event, now, self.room);
                 }
             }
-            Deed::Dropped if event.mark.is_none() => {
+            HistoryAction::Dropped if event.mark.is_none() => {
                 let queue = inner.queues.entry(event.queue.clone()).or_default();
                 queue.fail(event, is_old);
             }
             // Its failure was counted before it was dropped.
-            Deed::Restored => inner.die(event, self.room),
-            Deed::Found => {
+            HistoryAction::Restored => inner.die(event, self.room),
+            HistoryAction::Found => {
                 let queue = inner.queues.entry(event.queue.clone()).or_default();
                 queue.join(event);
                 inner.die(event, self.room);
             }
-            Deed::Replayed | Deed::Dropped | Deed::Gone => inner.leave(event),
-            Deed::Cancelled => inner.waits.retain(|_, wait| wait.mark != event.mark),
-            Deed::Silenced | Deed::Closed | Deed::Begun | Deed::Policy | Deed::Other => {}
+            HistoryAction::Replayed | HistoryAction::Dropped | HistoryAction::Gone => {
+                inner.leave(event)
+            }
+            HistoryAction::Cancelled => inner.waits.retain(|_, wait| wait.mark != event.mark),
+            HistoryAction::Silenced
+            | HistoryAction::Closed
+            | HistoryAction::Begun
+            | HistoryAction::Policy
+            | HistoryAction::Other => {}
         }
         let is_of_a_person = matches!(
             event.event,
-            Deed::Replayed | Deed::Restored | Deed::Cancelled | Deed::Silenced | Deed::Closed
-        ) || event.event == Deed::Dropped && event.mark.is_some();
+            HistoryAction::Replayed
+                | HistoryAction::Restored
+                | HistoryAction::Cancelled
+                | HistoryAction::Silenced
+                | HistoryAction::Closed
+        ) || event.event == HistoryAction::Dropped && event.mark.is_some();
         if is_of_a_person {
-            inner.deeds.push_back(Arc::new(event.clone()));
-            if inner.deeds.len() > DEEDS {
-                inner.deeds.pop_front();
+            inner.actions.push_back(Arc::new(event.clone()));
+            if inner.actions.len() > ACTIONS {
+                inner.actions.pop_front();
             }
         }
     }
 
     /// All queues, those with the most parked messages first.
-    pub(crate) fn queues(&self, now: Timestamp) -> Vec<Line> {
+    pub(crate) fn queues(&self, now: Timestamp) -> Vec<QueueSummary> {
         let mut inner = self.lock();
         inner.forget(now);
-        let mut lines: BTreeMap<&String, Line> = BTreeMap::new();
+        let mut summaries: BTreeMap<&String, QueueSummary> = BTreeMap::new();
         for (name, queue) in &inner.queues {
-            let mut line = Line {
+            let mut line = QueueSummary {
                 name: name.clone(),
                 groups: queue.groups.len(),
-                ..Line::default()
+                ..QueueSummary::default()
             };
             let recent = queue.minutes.range(minute(now) - DAY..);
             recent.for_each(|(_, minute)| line.day.add(minute));
-            lines.insert(name, line);
+            summaries.insert(name, line);
         }
-        for (queue, _) in inner.deaths.keys() {
-            lines.entry(queue).or_default().parked += 1;
+        for (queue, _) in inner.parked_events.keys() {
+            summaries.entry(queue).or_default().parked += 1;
         }
         for wait in inner.waits.values() {
-            lines.entry(&wait.queue).or_default().waiting += 1;
+            summaries.entry(&wait.queue).or_default().waiting += 1;
         }
-        let mut lines: Vec<_> = lines.into_values().filter(|l| !l.name.is_empty()).collect();
-        lines.sort_by(|a, b| {
-            let rank = |line: &Line| (line.parked, line.day.failed(), line.waiting);
+        let mut summaries: Vec<_> = summaries
+            .into_values()
+            .filter(|l| !l.name.is_empty())
+            .collect();
+        summaries.sort_by(|a, b| {
+            let rank = |line: &QueueSummary| (line.parked, line.day.failed(), line.waiting);
             rank(b).cmp(&rank(a)).then_with(|| a.name.cmp(&b.name))
         });
-        lines
+        summaries
     }
 
     /// The 24 hours until now of one queue, or of all, oldest first.
-    pub(crate) fn hours(&self, queue: Option<&str>, now: Timestamp) -> [Minute; 24] {
+    pub(crate) fn hours(&self, queue: Option<&str>, now: Timestamp) -> [IntervalCounts; 24] {
         let inner = self.lock();
-        let mut hours = [Minute::default(); 24];
+        let mut hours = [IntervalCounts::default(); 24];
         let queues = inner
             .queues
             .iter()
@@ -235,21 +248,21 @@ impl Index {
     }
 
     /// The parked messages of a queue, or of one of its groups, that are known by name: the latest first.
-    pub(crate) fn deaths(&self, queue: &str, fingerprint: Option<&str>) -> Vec<Arc<Event>> {
+    pub(crate) fn parked_events(&self, queue: &str, fingerprint: Option<&str>) -> Vec<Arc<Event>> {
         let inner = self.lock();
         let of_group = |death: &&Arc<Event>| {
             fingerprint.is_none_or(|print| Event::text(&death.fingerprint) == print)
         };
         let all = inner.of_queue(queue).map(|(_, death)| death);
-        let mut deaths: Vec<_> = all.filter(of_group).map(Arc::clone).collect();
-        deaths.sort_by(|a, b| b.at.cmp(&a.at).then_with(|| a.mark.cmp(&b.mark)));
-        deaths
+        let mut parked_events: Vec<_> = all.filter(of_group).map(Arc::clone).collect();
+        parked_events.sort_by(|a, b| b.at.cmp(&a.at).then_with(|| a.mark.cmp(&b.mark)));
+        parked_events
     }
 
     /// One parked message.
     pub(crate) fn death(&self, queue: &str, mark: &str) -> Option<Arc<Event>> {
         let key = (queue.to_owned(), mark.to_owned());
-        self.lock().deaths.get(&key).map(Arc::clone)
+        self.lock().parked_events.get(&key).map(Arc::clone)
     }
 
     /// What waits, by the time when it is due.
@@ -270,7 +283,7 @@ impl Index {
         let text = text.to_lowercase();
         let has = |field: &str| field.to_lowercase().contains(&text);
         let inner = self.lock();
-        let found = inner.deaths.values().filter(|death| {
+        let found = inner.parked_events.values().filter(|death| {
             has(&death.queue)
                 || [
                     &death.message_id,
@@ -287,10 +300,14 @@ impl Index {
     }
 
     /// What people did in a queue, or in a job: the latest first.
-    pub(crate) fn deeds(&self, is_meant: impl Fn(&Event) -> bool, most: usize) -> Vec<Arc<Event>> {
+    pub(crate) fn actions(
+        &self,
+        is_meant: impl Fn(&Event) -> bool,
+        most: usize,
+    ) -> Vec<Arc<Event>> {
         let inner = self.lock();
-        let deeds = inner.deeds.iter().rev().filter(|deed| is_meant(deed));
-        deeds.take(most).map(Arc::clone).collect()
+        let actions = inner.actions.iter().rev().filter(|action| is_meant(action));
+        actions.take(most).map(Arc::clone).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -303,8 +320,8 @@ impl Queue {
         if !is_old {
             let counts = self.minutes.entry(minute(event.at)).or_default();
             match event.event {
-                Deed::Retried => counts.retried += 1,
-                Deed::Parked => counts.parked += 1,
+                HistoryAction::Retried => counts.retried += 1,
+                HistoryAction::Parked => counts.parked += 1,
                 _ => counts.dropped += 1,
             }
         }
@@ -341,8 +358,8 @@ impl Queue {
 impl Inner {
     fn of_queue(&self, queue: &str) -> impl Iterator<Item = (&(String, String), &Arc<Event>)> {
         let from = (queue.to_owned(), String::new());
-        let deaths = self.deaths.range(from..);
-        deaths.take_while(move |((of, _), _)| of.len() == queue.len() && of == queue)
+        let parked_events = self.parked_events.range(from..);
+        parked_events.take_while(move |((of, _), _)| of.len() == queue.len() && of == queue)
     }
 
     fn die(&mut self, event: &Event, room: usize) {
@@ -351,21 +368,21 @@ impl Inner {
         };
         let key = (event.queue.clone(), mark.clone());
         if self
-            .deaths
+            .parked_events
             .insert(key.clone(), Arc::new(event.clone()))
             .is_some()
         {
             return;
         }
         self.order.push_back(key);
-        while self.deaths.len() > room
+        while self.parked_events.len() > room
             && let Some(oldest) = self.order.pop_front()
         {
-            self.deaths.remove(&oldest);
+            self.parked_events.remove(&oldest);
         }
         if self.order.len() > room.saturating_mul(2) {
-            let deaths = &self.deaths;
-            self.order.retain(|key| deaths.contains_key(key));
+            let parked_events = &self.parked_events;
+            self.order.retain(|key| parked_events.contains_key(key));
         }
     }
 
@@ -385,7 +402,8 @@ impl Inner {
 
     fn leave(&mut self, event: &Event) {
         if let Some(mark) = &event.mark {
-            self.deaths.remove(&(event.queue.clone(), mark.clone()));
+            self.parked_events
+                .remove(&(event.queue.clone(), mark.clone()));
         }
     }
 
@@ -394,9 +412,9 @@ impl Inner {
         self.forgot = minute(now);
         let waits = self.waits.split_off(&(now.as_millisecond(), 0));
         self.waits = waits;
-        let (first, deaths) = (minute(now) - DAY, &self.deaths);
+        let (first, parked_events) = (minute(now) - DAY, &self.parked_events);
         let mut alive: HashMap<&str, HashSet<&str>> = HashMap::new();
-        for ((queue, _), death) in deaths {
+        for ((queue, _), death) in parked_events {
             let prints = alive.entry(queue).or_default();
             prints.insert(Event::text(&death.fingerprint));
         }
@@ -423,9 +441,9 @@ fn age(at: Timestamp, now: Timestamp) -> i64 {
 
 /// The index, for Prometheus.
 #[derive(Debug)]
-pub(super) struct Figures(pub(super) Arc<Index>);
+pub(super) struct IndexMetrics(pub(super) Arc<Index>);
 
-impl Collector for Figures {
+impl Collector for IndexMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let now = Timestamp::now();
         let mut waiting: BTreeMap<(String, String), i64> = BTreeMap::new();
@@ -443,14 +461,14 @@ impl Collector for Figures {
             let labels = [("queue", queue), ("reason", reason)];
             ConstGauge::new(count).encode(family.encode_family(&labels)?)?;
         }
-        let lines = self.0.queues(now);
+        let summaries = self.0.queues(now);
         let mut family = encoder.encode_descriptor(
-            "parked_known",
-            "Parked messages that the history knows by name",
+            "parked_indexed",
+            "Parked messages that the history has indexed",
             None,
             MetricType::Gauge,
         )?;
-        for line in lines {
+        for line in summaries {
             let count = i64::try_from(line.parked).unwrap_or(i64::MAX);
             let labels = [("queue", line.name)];
             ConstGauge::new(count).encode(family.encode_family(&labels)?)?;
@@ -467,10 +485,10 @@ mod tests {
         Timestamp::from_second(1_800_000_000 + seconds).unwrap()
     }
 
-    fn event(deed: Deed, mark: &str, seconds: i64) -> Event {
+    fn event(action: HistoryAction, mark: &str, seconds: i64) -> Event {
         Event {
             at: at(seconds),
-            event: deed,
+            event: action,
             queue: "orders".to_owned(),
             mark: Some(mark.to_owned()),
             fingerprint: Some("f".to_owned()),
@@ -484,34 +502,37 @@ mod tests {
     fn what_was_parked_is_known_until_somebody_replays_it_and_twice_is_once() {
         let index = Index::new(10);
         for mark in ["a", "b", "a"] {
-            index.add(&event(Deed::Parked, mark, 0), at(1));
+            index.add(&event(HistoryAction::Parked, mark, 0), at(1));
         }
-        let mut other = event(Deed::Parked, "z", 0);
+        let mut other = event(HistoryAction::Parked, "z", 0);
         other.queue = "orders.eu".to_owned();
         index.add(&other, at(1));
-        assert_eq!(index.deaths("orders", Some("f")).len(), 2);
+        assert_eq!(index.parked_events("orders", Some("f")).len(), 2);
         assert_eq!(index.search("no stock", 10).len(), 3);
         assert_eq!(index.search("no stock", 1).len(), 1);
-        index.add(&event(Deed::Replayed, "a", 2).by("ann", "j"), at(2));
+        index.add(
+            &event(HistoryAction::Replayed, "a", 2).by("ann", "j"),
+            at(2),
+        );
         assert!(index.death("orders", "a").is_none());
         let groups = index.groups("orders", at(3));
         assert_eq!((groups.len(), groups[0].parked, groups[0].count), (1, 1, 3));
-        let deeds = index.deeds(|deed| deed.job.as_deref() == Some("j"), 10);
-        assert_eq!((deeds.len(), deeds[0].who.as_str()), (1, "ann"));
+        let actions = index.actions(|action| action.job.as_deref() == Some("j"), 10);
+        assert_eq!((actions.len(), actions[0].who.as_str()), (1, "ann"));
     }
 
     #[test]
     fn what_waits_is_known_until_it_is_due_and_cancelled() {
         let index = Index::new(2);
         for (mark, seconds) in [("late", 9), ("a", 0), ("b", 1)] {
-            index.add(&event(Deed::Retried, mark, seconds), at(seconds));
+            index.add(&event(HistoryAction::Retried, mark, seconds), at(seconds));
         }
         let marks = |now| -> Vec<String> {
             let waits = index.waits(at(now)).into_iter();
             waits.filter_map(|(_, wait)| wait.mark.clone()).collect()
         };
         assert_eq!(marks(1), ["a", "b"], "the last is beyond the room");
-        index.add(&event(Deed::Cancelled, "a", 2), at(2));
+        index.add(&event(HistoryAction::Cancelled, "a", 2), at(2));
         assert_eq!(marks(2), ["b"]);
         assert!(marks(20).is_empty());
         let all = index.queues(at(20));
@@ -522,7 +543,7 @@ mod tests {
     fn hours_end_now_and_a_day_is_forgotten() {
         let index = Index::new(10);
         for (mark, seconds) in [("a", -25 * 3_600), ("b", -90 * 60), ("c", 0)] {
-            index.add(&event(Deed::Parked, mark, seconds), at(0));
+            index.add(&event(HistoryAction::Parked, mark, seconds), at(0));
         }
         let hours = index.hours(Some("orders"), at(0));
         let parked: Vec<_> = hours.iter().map(|hour| hour.parked).collect();
@@ -530,7 +551,7 @@ mod tests {
         assert_eq!((parked[23], parked[22]), (1, 1));
         assert_eq!(index.hours(None, at(0)), hours);
         for mark in ["a", "b", "c"] {
-            index.add(&event(Deed::Dropped, mark, 0), at(0));
+            index.add(&event(HistoryAction::Dropped, mark, 0), at(0));
         }
         assert!(index.queues(at(2 * 86_400)).is_empty());
     }
@@ -540,7 +561,7 @@ mod tests {
         const MANY: i64 = 60_000;
         let index = Index::new(usize::try_from(MANY).unwrap());
         for number in 0..MANY {
-            let mut parked = event(Deed::Parked, &format!("m{number}"), 0);
+            let mut parked = event(HistoryAction::Parked, &format!("m{number}"), 0);
             parked.fingerprint = Some(format!("{number:016x}"));
             index.add(&parked, at(0));
         }
@@ -561,19 +582,19 @@ mod tests {
     fn it_stays_bounded() {
         let index = Index::new(5);
         for number in 0..2_000 {
-            let mut parked = event(Deed::Parked, &format!("m{number}"), number);
+            let mut parked = event(HistoryAction::Parked, &format!("m{number}"), number);
             parked.fingerprint = Some(format!("f{number}"));
             index.add(&parked, at(number));
             if number % 2 == 0 {
                 index.add(
-                    &event(Deed::Replayed, &format!("m{number}"), number),
+                    &event(HistoryAction::Replayed, &format!("m{number}"), number),
                     at(number),
                 );
             }
         }
-        assert_eq!(index.deaths("orders", None).len(), 5);
+        assert_eq!(index.parked_events("orders", None).len(), 5);
         assert!(index.lock().order.len() <= 10);
         assert_eq!(index.groups("orders", at(2_000)).len(), GROUPS);
-        assert!(index.lock().deeds.len() <= DEEDS);
+        assert!(index.lock().actions.len() <= ACTIONS);
     }
 }

@@ -30,11 +30,11 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 pub use configuration::Configuration;
-pub(crate) use event::{Deed, Event};
-pub(crate) use index::{Group, Index, Line, Minute};
+pub(crate) use event::{Event, HistoryAction};
+pub(crate) use index::{Group, Index, IntervalCounts, QueueSummary};
 
-use crate::{Feed, policy::Shelf};
-use policy_drift::Peers;
+use crate::{EventBus, policy::ConfigWatcher};
+use policy_drift::PolicyDrift;
 use recorder::Recorder;
 
 /// The stream, unless the policy file names another.
@@ -50,14 +50,14 @@ const FAREWELL: Duration = Duration::from_secs(5);
 const MEETING: Duration = Duration::from_secs(20);
 
 /// The entry that was read last.
-struct Last {
+struct LastEntry {
     offset: u64,
     body: Vec<u8>,
     /// This reader has come by it: the stream is the same.
     is_met: bool,
 }
 
-impl Last {
+impl LastEntry {
     fn of(entry: &StreamEntry) -> Self {
         Self {
             offset: entry.offset,
@@ -72,7 +72,7 @@ impl Last {
 pub(crate) struct History {
     configuration: Configuration,
     index: Arc<Index>,
-    peers: Arc<Peers>,
+    policy_drift: Arc<PolicyDrift>,
     written: Counter,
     dropped: Counter,
     /// Events that are on their way to the stream.
@@ -84,7 +84,7 @@ impl History {
         Self {
             index: Arc::new(Index::new(configuration.records)),
             configuration,
-            peers: Arc::default(),
+            policy_drift: Arc::default(),
             written: Counter::default(),
             dropped: Counter::default(),
             pending: watch::Sender::new(0),
@@ -123,15 +123,20 @@ impl History {
             registry.register(
                 "policies_differ",
                 "1 while another service of this virtual host decides by another policy, for a minute at least",
-                self.peers.differ.clone(),
+                self.policy_drift.differ.clone(),
             );
         }
-        registry.register_collector(Box::new(index::Figures(Arc::clone(&self.index))));
+        registry.register_collector(Box::new(index::IndexMetrics(Arc::clone(&self.index))));
         registry
     }
 
-    /// Writes what the feed tells and by which policy of the shelf this service decides, and follows the stream. Never ends.
-    pub(crate) async fn run(&self, client: &Client, feed: &Feed, shelf: &Shelf) {
+    /// Writes what the feed tells and by which policy of the configuration this service decides, and follows the stream. Never ends.
+    pub(crate) async fn run(
+        &self,
+        client: &Client,
+        event_bus: &EventBus,
+        config_watcher: &ConfigWatcher,
+    ) {
         if !self.configuration.enabled {
             return std::future::pending().await;
         }
@@ -141,13 +146,13 @@ impl History {
             self.pending.clone(),
         );
         // From the first moment on: what happens while the stream is made waits.
-        let news = feed.listen();
+        let news = event_bus.listen();
         let stream = &self.configuration.stream;
         let (made, is_made) = watch::channel(false);
         let follow = async {
             self.make(client).await;
             made.send_replace(true);
-            tokio::join!(self.follow(client), self.compare(client, shelf));
+            tokio::join!(self.follow(client), self.compare(client, config_watcher));
         };
         tokio::join!(recorder.run(client, stream, news, is_made), follow);
     }
@@ -167,12 +172,12 @@ impl History {
     }
 
     /// Says by which policy this service decides, and looks whether the others decide alike. Never ends.
-    async fn compare(&self, client: &Client, shelf: &Shelf) {
-        let mut books = shelf.changes();
+    async fn compare(&self, client: &Client, config_watcher: &ConfigWatcher) {
+        let mut configs = config_watcher.changes();
         loop {
-            let digest = books.borrow_and_update().digest();
-            let events = [self.peers.says(&digest)];
-            self.peers.compare();
+            let digest = configs.borrow_and_update().digest();
+            let events = [self.policy_drift.says(&digest)];
+            self.policy_drift.compare();
             let said = recorder::publish(client, &self.configuration.stream, &events);
             if let Ok(Err(why)) = timeout(policy_drift::BEAT, said).await {
                 debug!(
@@ -181,7 +186,7 @@ impl History {
                 );
             }
             tokio::select! {
-                Ok(()) = books.changed() => {}
+                Ok(()) = configs.changed() => {}
                 () = sleep(policy_drift::BEAT) => {}
             }
         }
@@ -220,7 +225,7 @@ impl History {
     /// Fills the index with the last day, and with what comes.
     async fn follow(&self, client: &Client) {
         let stream = &self.configuration.stream;
-        let mut last: Option<Last> = None;
+        let mut last: Option<LastEntry> = None;
         'anew: loop {
             // With the last one itself: a stream that somebody has made anew counts from 0, and has nothing to send behind it for long.
             let from = match last.as_ref().and_then(|last| last.offset.checked_sub(1)) {
@@ -264,11 +269,11 @@ impl History {
                                     }
                                     continue;
                                 }
-                                last = Some(Last::of(&entry));
+                                last = Some(LastEntry::of(&entry));
                                 // Anybody who may write to the stream may write anything.
                                 if let Ok(event) = serde_json::from_slice::<Event>(&entry.body) {
                                     self.index.add(&event, Timestamp::now());
-                                    self.peers.hear(&event, Timestamp::now());
+                                    self.policy_drift.hear(&event, Timestamp::now());
                                 }
                             }
                             Err(error) => break error,

@@ -14,7 +14,7 @@ use retryrmq::terminal_escape;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::{Deed, Event, who};
+use super::{Event, HistoryAction, who};
 
 /// How often a service says its digest.
 pub(super) const BEAT: Duration = Duration::from_secs(20);
@@ -29,15 +29,15 @@ const MOST: usize = 100;
 
 /// This service and the others.
 #[derive(Debug)]
-pub(super) struct Peers {
+pub(super) struct PolicyDrift {
     /// This service, another name after each start.
     me: String,
     pub(super) differ: Gauge,
-    known: Mutex<Known>,
+    known: Mutex<PeerState>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct PeerState {
     mine: Option<(String, Instant)>,
     others: BTreeMap<String, Peer>,
 }
@@ -51,7 +51,7 @@ struct Peer {
     heard: Instant,
 }
 
-impl Default for Peers {
+impl Default for PolicyDrift {
     fn default() -> Self {
         Self {
             me: format!("{:016x}", fastrand::u64(..)),
@@ -61,7 +61,7 @@ impl Default for Peers {
     }
 }
 
-impl Peers {
+impl PolicyDrift {
     /// What this service says, now that it decides by the policy with this digest.
     pub(super) fn says(&self, digest: &str) -> Event {
         let mut known = self.known();
@@ -71,7 +71,7 @@ impl Peers {
         Event {
             at: Timestamp::now(),
             who: who(),
-            event: Deed::Policy,
+            event: HistoryAction::Policy,
             replica: Some(self.me.clone()),
             policy: Some(digest.to_owned()),
             ..Event::default()
@@ -80,7 +80,7 @@ impl Peers {
 
     /// Hears what any of them says.
     pub(super) fn hear(&self, event: &Event, clock: Timestamp) {
-        let (Deed::Policy, Some(replica), Some(digest)) =
+        let (HistoryAction::Policy, Some(replica), Some(digest)) =
             (event.event, &event.replica, &event.policy)
         else {
             return;
@@ -127,12 +127,12 @@ impl Peers {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, PeerState> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
+impl PeerState {
     /// Who decides otherwise, and has said so for long enough. It counts what was said, and not the silence of one that has ended.
     fn differing(&mut self, now: Instant) -> Option<String> {
         self.forget(now);
@@ -158,13 +158,13 @@ mod tests {
     use super::*;
 
     struct Two {
-        here: Peers,
-        there: Peers,
+        here: PolicyDrift,
+        there: PolicyDrift,
     }
 
     impl Two {
         fn new() -> Self {
-            let (here, there) = (Peers::default(), Peers::default());
+            let (here, there) = (PolicyDrift::default(), PolicyDrift::default());
             Self { here, there }
         }
 
@@ -216,15 +216,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_was_said_in_the_past_and_what_strangers_write_is_bounded() {
-        let here = Peers::default();
+        let here = PolicyDrift::default();
         here.says("a");
-        let mut old = Peers::default().says("b");
+        let mut old = PolicyDrift::default().says("b");
         old.at = Timestamp::UNIX_EPOCH;
         here.hear(&old, Timestamp::now());
         here.hear(&Event::default(), Timestamp::now());
         assert!(here.known().others.is_empty());
         for _ in 0..MOST + 5 {
-            here.hear(&Peers::default().says("b"), Timestamp::now());
+            here.hear(&PolicyDrift::default().says("b"), Timestamp::now());
         }
         assert_eq!(here.known().others.len(), MOST);
     }

@@ -16,9 +16,9 @@ use tokio::{
 use tracing::warn;
 
 use super::Event;
-use crate::Happening;
+use crate::ServiceEvent;
 
-/// Events that wait for the stream. Small ones: bodies and headers of a happening are gone by then.
+/// Events that wait for the stream. Small ones: bodies and headers of an event are gone by then.
 const ROOM: usize = 10_000;
 /// Events that are published at a time.
 const BATCH: usize = 200;
@@ -43,12 +43,12 @@ impl Recorder {
     }
 
     /// Never ends while the feed tells. Written is once the stream is made; what happens before is taken all the same, because a
-    /// happening has a body, and an event has none.
+    /// service event has a body, and a history event has none.
     pub(super) async fn run(
         self,
         client: &Client,
         stream: &str,
-        news: Receiver<Happening>,
+        news: Receiver<ServiceEvent>,
         mut is_made: watch::Receiver<bool>,
     ) {
         let (sender, events) = mpsc::channel(ROOM);
@@ -59,9 +59,9 @@ impl Recorder {
         tokio::join!(self.take(news, sender), write);
     }
 
-    async fn take(&self, mut news: Receiver<Happening>, events: Sender<Event>) {
-        while let Some(happening) = news.recv().await {
-            let Some(event) = Event::of(&happening, Timestamp::now()) else {
+    async fn take(&self, mut news: Receiver<ServiceEvent>, events: Sender<Event>) {
+        while let Some(service_event) = news.recv().await {
+            let Some(event) = Event::of(&service_event, Timestamp::now()) else {
                 continue;
             };
             match events.try_send(event) {

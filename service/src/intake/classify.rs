@@ -1,6 +1,6 @@
 //! Whether a message in the intake has really died, and where: a pure function of its delivery.
 
-use retryrmq::{Death, Failed, Handover, Message, types::FieldTable, work_queue_of};
+use retryrmq::{FailedMessage, Handover, Message, XDeath, types::FieldTable, work_queue_of};
 
 use super::topology::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_PARKED, INTAKE_QUEUE};
 use crate::{
@@ -10,47 +10,47 @@ use crate::{
 
 /// What a message in the intake is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Classified {
     /// It died in a work queue.
-    Dead(Death),
+    Dead(XDeath),
     /// It left a queue in which services tell each other of alerts. These let go on purpose of what is old.
-    LetGo(Death),
+    LetGo(XDeath),
     /// It belongs to no work queue; a sentence says why.
-    Stray(String),
+    Unroutable(String),
 }
 
 /// Judges a message by the exchange that the broker says it came through, and by its newest death. Both are the broker's word: nobody can
 /// publish to an internal exchange, and the newest death is written by the queue that the message left.
-pub(super) fn judge(delivery_exchange: &str, headers: Option<&FieldTable>) -> Verdict {
+pub(super) fn judge(delivery_exchange: &str, headers: Option<&FieldTable>) -> Classified {
     if delivery_exchange != DEAD_EXCHANGE {
-        return Verdict::Stray(format!(
+        return Classified::Unroutable(format!(
             "it was published straight into {INTAKE_QUEUE}, and died in no queue: let a queue dead-letter to the exchange \
              {DEAD_EXCHANGE} (`retryrmq enable QUEUE --service`)"
         ));
     }
-    let newest = headers.and_then(|table| Death::all(table).into_iter().next());
+    let newest = headers.and_then(|table| XDeath::all(table).into_iter().next());
     let Some(death) = newest.filter(|death| !death.queue.is_empty()) else {
-        return Verdict::Stray(format!(
+        return Classified::Unroutable(format!(
             "it came through {DEAD_EXCHANGE} without a readable x-death, so that nobody knows which queue it left"
         ));
     };
     if [INTAKE_QUEUE, INTAKE_PARKED, HANDOVER_QUEUE].contains(&death.queue.as_str()) {
-        return Verdict::Stray(format!(
+        return Classified::Unroutable(format!(
             "it died in {}, the service's own queue: is that under a policy with a time to live or a length limit?",
             death.queue
         ));
     }
     if [REPORTS_QUEUE, STATE_QUEUE].contains(&death.queue.as_str()) {
-        return Verdict::LetGo(death);
+        return Classified::LetGo(death);
     }
     if let Some(work) = work_queue_of(&death.queue) {
-        return Verdict::Stray(format!(
+        return Classified::Unroutable(format!(
             "it left {}, where messages of {work} wait or are parked, and is not retried again: is that queue under a policy that \
              dead-letters to {DEAD_EXCHANGE}?",
             death.queue
         ));
     }
-    Verdict::Dead(death)
+    Classified::Dead(death)
 }
 
 /// Reads what a client handed over, and what it asks for.
@@ -60,7 +60,7 @@ pub(super) fn judge(delivery_exchange: &str, headers: Option<&FieldTable>) -> Ve
 ///
 /// # Errors
 /// Why it belongs to no work queue, in a sentence.
-pub(super) fn taken_over(message: &Message) -> Result<(Failed, Handover), String> {
+pub(super) fn taken_over(message: &Message) -> Result<(FailedMessage, Handover), String> {
     let by = message.delivery_exchange();
     if !by.is_empty() {
         return Err(format!(
@@ -68,7 +68,7 @@ pub(super) fn taken_over(message: &Message) -> Result<(Failed, Handover), String
              through the default exchange; unbind the queue"
         ));
     }
-    let (failed, handover) = Failed::handed_over(message).map_err(|why| {
+    let (failed, handover) = FailedMessage::handed_over(message).map_err(|why| {
         format!("it was published to {HANDOVER_QUEUE}, and is no failure that a client hands over: {why}")
     })?;
     let queue = failed.queue();
@@ -103,8 +103,8 @@ mod tests {
         table
     }
 
-    fn says(verdict: &Verdict, words: &str) -> bool {
-        matches!(verdict, Verdict::Stray(why) if why.contains(words))
+    fn says(verdict: &Classified, words: &str) -> bool {
+        matches!(verdict, Classified::Unroutable(why) if why.contains(words))
     }
 
     #[test]
@@ -112,7 +112,7 @@ mod tests {
         let orders = died_in("orders");
         assert!(matches!(
             judge(DEAD_EXCHANGE, Some(&orders)),
-            Verdict::Dead(death) if death.queue == "orders" && death.reason == "rejected"
+            Classified::Dead(death) if death.queue == "orders" && death.reason == "rejected"
         ));
         for exchange in ["", "amq.direct", "retryrmq.dead2"] {
             let verdict = judge(exchange, Some(&orders));
@@ -131,10 +131,10 @@ mod tests {
         assert!(says(&judge(DEAD_EXCHANGE, None), "without a readable"));
         for queue in [REPORTS_QUEUE, STATE_QUEUE] {
             let verdict = judge(DEAD_EXCHANGE, Some(&died_in(queue)));
-            assert!(matches!(verdict, Verdict::LetGo(_)), "{verdict:?}");
+            assert!(matches!(verdict, Classified::LetGo(_)), "{verdict:?}");
             assert!(matches!(
                 judge("", Some(&died_in(queue))),
-                Verdict::Stray(_)
+                Classified::Unroutable(_)
             ));
         }
     }
@@ -145,7 +145,7 @@ mod tests {
             exchange in "[a-z.]{0,20}", queue in "\\PC{0,40}",
         ) {
             prop_assume!(exchange != DEAD_EXCHANGE);
-            prop_assert!(matches!(judge(&exchange, Some(&died_in(&queue))), Verdict::Stray(_)));
+            prop_assert!(matches!(judge(&exchange, Some(&died_in(&queue))), Classified::Unroutable(_)));
         }
     }
 }

@@ -3,25 +3,25 @@
 use std::{future, sync::Arc, time::Duration};
 
 use retryrmq::{
-    Client, Death, Decision, Error, Event, Failed, Failure, Handover, Message, Outcome, ParkReason,
-    Retrier, terminal_escape,
+    Client, Decision, Error, Event, FailedMessage, Failure, Handover, Message, Outcome, ParkReason,
+    Retrier, XDeath, terminal_escape,
 };
 use tokio::{sync::watch, time::Instant};
 use tracing::{debug, info, warn};
 
 use super::{
-    classify::{Verdict, judge, taken_over},
-    parked_event::{Content, message_id, obituary, retry, traceparent},
-    per_queue_limit::{Hold, Holds},
-    retrier_cache::Retriers,
-    retry_schedule::{Cause, Patience, Standing},
-    store_tasks::{Keeping, draft},
+    classify::{Classified, judge, taken_over},
+    parked_event::{BodyContent, message_id, parked_report, retry, traceparent},
+    per_queue_limit::{HeldPermit, PerQueueLimit},
+    retrier_cache::RetrierCache,
+    retry_schedule::{FailureCause, RetryContext, RetrySchedule},
+    store_tasks::{StoreHandle, draft},
     topology::{HANDOVER_QUEUE, INTAKE_QUEUE},
 };
 use crate::{
-    Action, Feed, Happening, Metrics, Reason,
-    policy::Shelf,
-    store::{self, Kept},
+    Action, EventBus, Metrics, Reason, ServiceEvent,
+    policy::ConfigWatcher,
+    store::{self, StoredMessage},
 };
 
 /// Before a message that could not even be parked is given back.
@@ -37,7 +37,7 @@ pub(crate) const FAREWELL: Duration = Duration::from_secs(20);
 
 /// What the caller does with the delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum Disposition {
     /// Its copy is stored, or it is to be dropped: acknowledge it.
     Done,
     /// Give it back: it comes again, here or at another service.
@@ -46,7 +46,7 @@ pub(crate) enum Fate {
 
 /// What ends the patience with a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tide {
+pub(crate) struct ChannelState {
     /// The service ends.
     pub(crate) ends: bool,
     /// Channels of the intake that were lost so far: what came on one comes again on the next, and must not be stored twice.
@@ -55,7 +55,7 @@ pub(crate) struct Tide {
     pub(crate) lost: Option<Instant>,
 }
 
-impl Tide {
+impl ChannelState {
     /// A channel of the intake was lost.
     pub(crate) fn lose(&mut self) {
         self.losses += 1;
@@ -65,22 +65,22 @@ impl Tide {
 
 /// Sees messages out. Shared by all that are on their way.
 #[derive(Debug)]
-pub(crate) struct Clerk {
-    retriers: Retriers,
-    shelf: Arc<Shelf>,
+pub(crate) struct DeadLetterHandler {
+    retrier_cache: RetrierCache,
+    config_watcher: Arc<ConfigWatcher>,
     metrics: Arc<Metrics>,
-    feed: Feed,
-    holds: Arc<Holds>,
-    tide: watch::Receiver<Tide>,
+    event_bus: EventBus,
+    per_queue_limit: Arc<PerQueueLimit>,
+    channel_state: watch::Receiver<ChannelState>,
     /// Where messages wait; in waiting queues without it.
-    keeping: Option<Keeping>,
+    store_handle: Option<StoreHandle>,
 }
 
 /// A message that is to be stored.
-struct Case {
+struct PendingStore {
     retrier: Retrier,
-    failed: Failed,
-    next: Next,
+    failed: FailedMessage,
+    next: NextAction,
     /// Why it died, for logs and metrics.
     reason: String,
     /// The broker may have delivered it before.
@@ -92,7 +92,7 @@ struct Case {
 }
 
 /// What is to become of a message.
-enum Next {
+enum NextAction {
     /// What follows from an attempt that ended so.
     After(Outcome),
     /// It never ran, and comes back soon.
@@ -100,14 +100,14 @@ enum Next {
 }
 
 /// A message that is to wait in a store: the same at each try, so that it is stored once.
-struct Waiting {
-    kept: Kept,
+struct StoredDraft {
+    kept: StoredMessage,
     decision: Decision,
 }
 
 /// Why a copy was not stored.
 #[derive(Debug, thiserror::Error)]
-enum Fault {
+enum StoreError {
     #[error(transparent)]
     Broker(#[from] Error),
     #[error(transparent)]
@@ -116,19 +116,19 @@ enum Fault {
     Gone,
 }
 
-impl Fault {
-    fn cause(&self) -> Cause {
+impl StoreError {
+    fn cause(&self) -> FailureCause {
         match self {
-            Self::Broker(error) => Cause::of(error.kind(), error.is_permanent()),
+            Self::Broker(error) => FailureCause::of(error.kind(), error.is_permanent()),
             // All that waits goes there.
-            Self::Store(_) => Cause::AllAway,
-            Self::Gone => Cause::Lasting,
+            Self::Store(_) => FailureCause::AllAway,
+            Self::Gone => FailureCause::Lasting,
         }
     }
 }
 
 /// How a message was stored, or why it was not.
-enum Stored {
+enum StoreOutcome {
     There(Box<Decision>),
     /// Others of its queue are held already, and it is not worth another place.
     NoRoom(Error),
@@ -138,59 +138,61 @@ enum Stored {
     Kept,
 }
 
-impl Clerk {
+impl DeadLetterHandler {
     pub(crate) fn new(
         client: Client,
-        shelf: Arc<Shelf>,
+        config_watcher: Arc<ConfigWatcher>,
         metrics: Arc<Metrics>,
-        feed: Feed,
+        event_bus: EventBus,
         prefetch: u16,
-        tide: watch::Receiver<Tide>,
+        channel_state: watch::Receiver<ChannelState>,
     ) -> Self {
         Self {
-            retriers: Retriers::new(client),
-            shelf,
+            retrier_cache: RetrierCache::new(client),
+            config_watcher,
             metrics,
-            feed,
-            holds: Arc::new(Holds::new(prefetch)),
-            tide,
-            keeping: None,
+            event_bus,
+            per_queue_limit: Arc::new(PerQueueLimit::new(prefetch)),
+            channel_state,
+            store_handle: None,
         }
     }
 
     /// What comes back waits there, and not in waiting queues.
-    pub(crate) fn keeping(mut self, keeping: Option<Keeping>) -> Self {
-        self.keeping = keeping;
+    pub(crate) fn store_handle(mut self, store_handle: Option<StoreHandle>) -> Self {
+        self.store_handle = store_handle;
         self
     }
 
-    /// Sees a message out: returns when its copy is confirmed, or when it is to go back. `losses` are those of the [`Tide`] before it was taken
+    /// Sees a message out: returns when its copy is confirmed, or when it is to go back. `losses` are those of the [`ChannelState`] before it was taken
     /// out of the subscription.
-    pub(crate) async fn see_out(&self, message: &Message, losses: u64) -> Fate {
+    pub(crate) async fn handle(&self, message: &Message, losses: u64) -> Disposition {
         if message.queue() == HANDOVER_QUEUE {
             return self.take_over(message, losses).await;
         }
         let death = match judge(message.delivery_exchange(), message.headers()) {
-            Verdict::Dead(death) => death,
-            Verdict::LetGo(death) => return self.let_go(&death),
-            Verdict::Stray(why) => return self.stray(message, &why, losses).await,
+            Classified::Dead(death) => death,
+            Classified::LetGo(death) => return self.release_for_alerts(&death),
+            Classified::Unroutable(why) => {
+                return self.park_unroutable(message, &why, losses).await;
+            }
         };
-        let made = Failed::dead_letter(message, &death)
-            .and_then(|failed| Ok((self.retriers.of(&death.queue)?, failed)));
+        let made = FailedMessage::dead_letter(message, &death)
+            .and_then(|failed| Ok((self.retrier_cache.of(&death.queue)?, failed)));
         let (retrier, failed) = match made {
             Ok(made) => made,
             Err(error) => {
                 let queue = terminal_escape::line(&death.queue);
                 let why =
                     format!("it died in {queue}, and cannot wait or be parked for it: {error}");
-                return self.stray(message, &why, losses).await;
+                return self.park_unroutable(message, &why, losses).await;
             }
         };
         for (header, why) in failed.distrusted() {
             warn!(queue = %terminal_escape::line(&death.queue), header, why, "a header is not believed and counts as absent");
         }
         let reason = Reason::parse(&death.reason);
-        let action = self.shelf.book().action(
+        let action = self.config_watcher.service_config().action(
             failed.queue(),
             failed.routing_key(),
             failed.properties().headers().as_ref(),
@@ -206,10 +208,10 @@ impl Clerk {
                 (retrier, Outcome::Park { reason, failure })
             }
         };
-        let case = Case {
+        let case = PendingStore {
             retrier,
             failed,
-            next: Next::After(outcome),
+            next: NextAction::After(outcome),
             reason: death.reason,
             redelivered: message.redelivered(),
             losses,
@@ -219,21 +221,21 @@ impl Clerk {
     }
 
     /// Sees out what a client handed over.
-    async fn take_over(&self, message: &Message, losses: u64) -> Fate {
+    async fn take_over(&self, message: &Message, losses: u64) -> Disposition {
         let (failed, handover) = match taken_over(message) {
             Ok(taken) => taken,
             Err(why) => {
                 return self
-                    .stray(message, &terminal_escape::line(&why), losses)
+                    .park_unroutable(message, &terminal_escape::line(&why), losses)
                     .await;
             }
         };
-        let retrier = match self.retriers.of(failed.queue()) {
+        let retrier = match self.retrier_cache.of(failed.queue()) {
             Ok(retrier) => retrier,
             Err(error) => {
                 let why = format!("it was handed over, and cannot wait or be parked: {error}");
                 return self
-                    .stray(message, &terminal_escape::line(&why), losses)
+                    .park_unroutable(message, &terminal_escape::line(&why), losses)
                     .await;
             }
         };
@@ -244,7 +246,7 @@ impl Clerk {
             Handover::Retry { .. } | Handover::Park(_) => &failure,
             _ => &none,
         };
-        let action = self.shelf.book().action(
+        let action = self.config_watcher.service_config().action(
             failed.queue(),
             failed.routing_key(),
             failed.properties().headers().as_ref(),
@@ -256,11 +258,13 @@ impl Clerk {
             (Handover::Retry { .. }, Action::Drop) => return self.drop(&failed, Reason::FAILED),
             (Handover::Retry { .. }, Action::Park) => {
                 let reason = ParkReason::Exhausted; // of no retries
-                Next::After(Outcome::Park { reason, failure })
+                NextAction::After(Outcome::Park { reason, failure })
             }
-            _ => handover.outcome(failure).map_or(Next::Detour, Next::After),
+            _ => handover
+                .outcome(failure)
+                .map_or(NextAction::Detour, NextAction::After),
         };
-        let case = Case {
+        let case = PendingStore {
             retrier: match action {
                 Action::Retry(policy) => retrier.retry(policy),
                 Action::Park | Action::Drop => retrier,
@@ -276,17 +280,17 @@ impl Clerk {
     }
 
     /// Parked, it would be told; and what is told makes the queues of the alerts let go of the next.
-    fn let_go(&self, death: &Death) -> Fate {
+    fn release_for_alerts(&self, death: &XDeath) -> Disposition {
         self.metrics.dropped(&death.queue, &death.reason);
         debug!(
             queue = death.queue,
             reason = %terminal_escape::line(&death.reason),
             "dropped: a queue of the alerts lets go of what is old, and a policy dead-letters that"
         );
-        Fate::Done
+        Disposition::Done
     }
 
-    fn drop(&self, failed: &Failed, reason: &str) -> Fate {
+    fn drop(&self, failed: &FailedMessage, reason: &str) -> Disposition {
         self.metrics.dropped(failed.queue(), reason);
         info!(
             queue = %terminal_escape::line(failed.queue()),
@@ -294,108 +298,116 @@ impl Clerk {
             reason = %terminal_escape::line(reason),
             "dropped, because the policy says so"
         );
-        self.feed.tell(|| Happening::Dropped {
+        self.event_bus.tell(|| ServiceEvent::Dropped {
             queue: failed.queue().to_owned(),
             message_id: message_id(failed),
             reason: reason.to_owned(),
             traceparent: traceparent(failed),
         });
-        Fate::Done
+        Disposition::Done
     }
 
-    async fn settle(&self, case: &Case, message: &Message) -> Fate {
+    async fn settle(&self, case: &PendingStore, message: &Message) -> Disposition {
         match self.store(case).await {
-            Stored::There(decision) => self.tell(case, &decision).await,
-            Stored::Kept => return Fate::Returned,
-            Stored::NoRoom(error) => return self.overflow(case, message, &error).await,
-            Stored::Gone => {
+            StoreOutcome::There(decision) => self.tell(case, &decision).await,
+            StoreOutcome::Kept => return Disposition::Returned,
+            StoreOutcome::NoRoom(error) => return self.overflow(case, message, &error).await,
+            StoreOutcome::Gone => {
                 let queue = terminal_escape::line(case.failed.queue());
                 let why = format!(
                     "it failed in {queue}, and that queue does not exist any more: declare it, and replay this with \
                      `retryrmq parked replay {INTAKE_QUEUE} MESSAGE --to {queue}`, where `retryrmq parked ls {INTAKE_QUEUE}` shows MESSAGE"
                 );
-                return self.stray(message, &why, case.losses).await;
+                return self.park_unroutable(message, &why, case.losses).await;
             }
         }
-        Fate::Done
+        Disposition::Done
     }
 
     /// Parks what belongs to no work queue.
-    async fn stray(&self, message: &Message, why: &str, losses: u64) -> Fate {
-        let fate = self.park_here(message, why, "Stray", losses).await;
-        if fate == Fate::Done {
-            self.metrics.stray();
+    async fn park_unroutable(&self, message: &Message, why: &str, losses: u64) -> Disposition {
+        let disposition = self.park_here(message, why, "Stray", losses).await;
+        if disposition == Disposition::Done {
+            self.metrics.unroutable();
         }
-        fate
+        disposition
     }
 
     /// Parks for the intake what its own queue does not take while too many of that are held already.
-    async fn overflow(&self, case: &Case, message: &Message, error: &Error) -> Fate {
+    async fn overflow(&self, case: &PendingStore, message: &Message, error: &Error) -> Disposition {
         let queue = terminal_escape::line(case.failed.queue()).into_owned();
         let why = format!(
             "it died in {queue} ({}), and neither waits nor is parked for it, because {error}; once that is mended, replay it: \
              `retryrmq parked replay {INTAKE_QUEUE} MESSAGE --to {queue}`, where `retryrmq parked ls {INTAKE_QUEUE}` shows MESSAGE",
             terminal_escape::line(&case.reason)
         );
-        let fate = self
+        let disposition = self
             .park_here(message, &why, "NotStored", case.losses)
             .await;
-        if fate == Fate::Done {
+        if disposition == Disposition::Done {
             self.metrics.overflowed(case.failed.queue());
         }
-        fate
+        disposition
     }
 
-    async fn park_here(&self, message: &Message, why: &str, kind: &str, losses: u64) -> Fate {
-        let retrier = match self.retriers.of(INTAKE_QUEUE) {
+    async fn park_here(
+        &self,
+        message: &Message,
+        why: &str,
+        kind: &str,
+        losses: u64,
+    ) -> Disposition {
+        let retrier = match self.retrier_cache.of(INTAKE_QUEUE) {
             Ok(retrier) => retrier,
             Err(error) => {
                 warn!(%error, "a message cannot be parked for the intake, and is given back to it");
                 self.pause(PAUSE, losses).await;
-                return Fate::Returned;
+                return Disposition::Returned;
             }
         };
-        let case = Case {
+        let case = PendingStore {
             retrier,
             // Also of what was handed over: that is where people find it.
-            failed: Failed::of_queue(message, INTAKE_QUEUE),
-            next: Next::After(Outcome::fatal(Failure::new(why).of_type(kind))),
+            failed: FailedMessage::of_queue(message, INTAKE_QUEUE),
+            next: NextAction::After(Outcome::fatal(Failure::new(why).of_type(kind))),
             reason: kind.to_owned(),
             redelivered: message.redelivered(),
             losses,
             is_handed_over: false,
         };
         match self.store(&case).await {
-            Stored::There(decision) => {
+            StoreOutcome::There(decision) => {
                 self.tell(&case, &decision).await;
-                Fate::Done
+                Disposition::Done
             }
-            Stored::Kept | Stored::NoRoom(_) | Stored::Gone => Fate::Returned,
+            StoreOutcome::Kept | StoreOutcome::NoRoom(_) | StoreOutcome::Gone => {
+                Disposition::Returned
+            }
         }
     }
 
     /// Stores the copy of a message, trying again with pauses that grow.
-    async fn store(&self, case: &Case) -> Stored {
+    async fn store(&self, case: &PendingStore) -> StoreOutcome {
         let since = Instant::now();
         let queue = case.failed.queue();
-        let (mut patience, mut place, mut waiting) = (Patience::default(), None, None);
+        let (mut schedule, mut place, mut waiting) = (RetrySchedule::default(), None, None);
         loop {
-            if self.tide.borrow().losses != case.losses {
-                return Stored::Kept;
+            if self.channel_state.borrow().losses != case.losses {
+                return StoreOutcome::Kept;
             }
             let tried = tokio::select! {
                 biased;
                 tried = self.try_to_store(case, &mut waiting) => tried,
-                () = self.in_vain(case.losses, since) => return Stored::Kept,
+                () = self.cancelled(case.losses, since) => return StoreOutcome::Kept,
             };
             let fault = match tried {
                 Ok(Some(decision)) => {
-                    self.holds.mended(queue);
-                    return Stored::There(Box::new(decision));
+                    self.per_queue_limit.note_stored(queue);
+                    return StoreOutcome::There(Box::new(decision));
                 }
                 // Only an acknowledgement decides nothing, and there is none here.
-                Ok(None) => return Stored::Kept,
-                Err(Fault::Gone) => return Stored::Gone,
+                Ok(None) => return StoreOutcome::Kept,
+                Err(StoreError::Gone) => return StoreOutcome::Gone,
                 Err(fault) => fault,
             };
             self.metrics.failed(queue);
@@ -406,53 +418,53 @@ impl Clerk {
                 "a copy could not be stored; its original is kept, and it is tried again"
             );
             let now = Instant::now();
-            let standing = Standing {
-                calm_for: (self.tide.borrow().lost)
+            let context = RetryContext {
+                calm_for: (self.channel_state.borrow().lost)
                     .map_or(Duration::MAX, |lost| now.saturating_duration_since(lost)),
-                troubled_for: self.holds.troubled(queue, now),
+                troubled_for: self.per_queue_limit.note_failed(queue, now),
             };
-            let advice = patience.after(fault.cause(), standing);
+            let advice = schedule.after(fault.cause(), context);
             if advice.takes_place && place.is_none() {
                 place = self.place(queue);
                 // What has no other place than the intake's own parking queue stays until that takes it.
                 if place.is_none()
                     && advice.may_leave
                     && queue != INTAKE_QUEUE
-                    && let Fault::Broker(error) = fault
+                    && let StoreError::Broker(error) = fault
                 {
-                    return Stored::NoRoom(error);
+                    return StoreOutcome::NoRoom(error);
                 }
             }
             if self.pause(advice.pause, case.losses).await || since.elapsed() > LONGEST_KEPT {
-                return Stored::Kept;
+                return StoreOutcome::Kept;
             }
         }
     }
 
-    fn place(&self, queue: &str) -> Option<Place> {
-        let hold = self.holds.take(queue)?;
+    fn place(&self, queue: &str) -> Option<HeldSlot> {
+        let hold = self.per_queue_limit.take(queue)?;
         let gauge = self.metrics.held(queue);
         gauge.inc();
-        Some(Place { gauge, _hold: hold })
+        Some(HeldSlot { gauge, _hold: hold })
     }
 
     /// `None` where nothing is to be stored.
     async fn try_to_store(
         &self,
-        case: &Case,
-        waiting: &mut Option<Waiting>,
-    ) -> Result<Option<Decision>, Fault> {
-        if let (Some(keeping), Some(waiting)) = (&self.keeping, &*waiting) {
-            keeping.keep(&waiting.kept).await?;
+        case: &PendingStore,
+        waiting: &mut Option<StoredDraft>,
+    ) -> Result<Option<Decision>, StoreError> {
+        if let (Some(store_handle), Some(waiting)) = (&self.store_handle, &*waiting) {
+            store_handle.keep(&waiting.kept).await?;
             return Ok(Some(waiting.decision.clone()));
         }
         if case.is_handed_over && !case.retrier.exists().await? {
-            return Err(Fault::Gone);
+            return Err(StoreError::Gone);
         }
         // Nobody would take what comes back, and where it waits nobody would look.
         let gone;
         let outcome = match &case.next {
-            Next::After(Outcome::Retry { failure, .. }) if !case.retrier.exists().await? => {
+            NextAction::After(Outcome::Retry { failure, .. }) if !case.retrier.exists().await? => {
                 let error = format!(
                     "{}; and that queue does not exist any more: declare it, and replay this",
                     failure.error
@@ -460,8 +472,8 @@ impl Clerk {
                 gone = Outcome::fatal(Failure::new(error).of_type(failure.error_type.clone()));
                 Some(&gone)
             }
-            Next::After(outcome) => Some(outcome),
-            Next::Detour => None,
+            NextAction::After(outcome) => Some(outcome),
+            NextAction::Detour => None,
         };
         let decision = match outcome {
             Some(outcome) => case.retrier.decide(&case.failed, outcome),
@@ -470,11 +482,11 @@ impl Clerk {
         let Some(decision) = decision else {
             return Ok(None);
         };
-        if let (Some(keeping), Some(draft)) = (
-            &self.keeping,
+        if let (Some(store_handle), Some(draft)) = (
+            &self.store_handle,
             draft(&case.failed, &decision, case.redelivered),
         ) {
-            let kept = match Kept::new(draft) {
+            let kept = match StoredMessage::new(draft) {
                 Ok(kept) => kept,
                 Err(why) => {
                     let failure = Failure::new(format!("it cannot wait: {why}"));
@@ -482,8 +494,8 @@ impl Clerk {
                     return Ok(case.retrier.after(&case.failed, &outcome).await?);
                 }
             };
-            keeping
-                .keep(&waiting.insert(Waiting { kept, decision }).kept)
+            store_handle
+                .keep(&waiting.insert(StoredDraft { kept, decision }).kept)
                 .await?;
             return Ok(waiting.take().map(|waiting| waiting.decision));
         }
@@ -493,10 +505,10 @@ impl Clerk {
 
     /// Waits; whether it is over with the message here, because the service ends or its channel was lost since there were so many losses.
     async fn pause(&self, pause: Duration, losses: u64) -> bool {
-        let mut tide = self.tide.clone();
+        let mut channel_state = self.channel_state.clone();
         tokio::select! {
             biased;
-            _ = tide.wait_for(|tide| tide.ends || tide.losses != losses) => true,
+            _ = channel_state.wait_for(|channel_state| channel_state.ends || channel_state.losses != losses) => true,
             () = tokio::time::sleep(pause) => false,
         }
     }
@@ -504,16 +516,25 @@ impl Clerk {
     /// Resolves when a try that is still under way is of no use any more: its message comes again, because its channel was lost since there
     /// were so many losses, or is to be given back, as at the end of the service. An alarm of the broker's holds tries up for hours; each would add
     /// a copy at its end.
-    async fn in_vain(&self, losses: u64, since: Instant) {
-        let (mut tide, mut last) = (self.tide.clone(), self.tide.clone());
+    async fn cancelled(&self, losses: u64, since: Instant) {
+        let (mut channel_state, mut last) =
+            (self.channel_state.clone(), self.channel_state.clone());
         let lost = async {
-            if tide.wait_for(|tide| tide.losses != losses).await.is_err() {
+            if channel_state
+                .wait_for(|channel_state| channel_state.losses != losses)
+                .await
+                .is_err()
+            {
                 future::pending::<()>().await;
             }
             tokio::time::sleep(ON_ITS_WAY).await;
         };
         let ends = async {
-            if last.wait_for(|tide| tide.ends).await.is_err() {
+            if last
+                .wait_for(|channel_state| channel_state.ends)
+                .await
+                .is_err()
+            {
                 future::pending::<()>().await;
             }
             tokio::time::sleep(FAREWELL).await;
@@ -525,7 +546,7 @@ impl Clerk {
         }
     }
 
-    async fn tell(&self, case: &Case, decision: &Decision) {
+    async fn tell(&self, case: &PendingStore, decision: &Decision) {
         let (queue, reason) = (case.failed.queue(), &case.reason);
         match &decision.event {
             Event::Retried { delay, attempt, .. } => {
@@ -538,9 +559,9 @@ impl Clerk {
                     delay = %retryrmq::format_duration(*delay),
                     "an attempt failed; it comes back"
                 );
-                self.feed.tell(|| {
+                self.event_bus.tell(|| {
                     let told = retry(&case.failed, decision, reason, *attempt, *delay);
-                    Happening::Retried(Box::new(told))
+                    ServiceEvent::Retried(Box::new(told))
                 });
             }
             Event::Parked {
@@ -558,10 +579,11 @@ impl Clerk {
                     error = %terminal_escape::line(error),
                     "parked"
                 );
-                let content = Content::of(&case.failed, &self.feed, &self.shelf).await;
-                self.feed.tell(|| {
-                    let written = obituary(&case.failed, decision, *reason, content);
-                    Happening::Parked(Box::new(written))
+                let content =
+                    BodyContent::of(&case.failed, &self.event_bus, &self.config_watcher).await;
+                self.event_bus.tell(|| {
+                    let written = parked_report(&case.failed, decision, *reason, content);
+                    ServiceEvent::Parked(Box::new(written))
                 });
             }
             other => debug!(event = other.name(), "done"),
@@ -570,12 +592,12 @@ impl Clerk {
 }
 
 /// A place among those that are held, and its number in the metrics.
-struct Place {
+struct HeldSlot {
     gauge: prometheus_client::metrics::gauge::Gauge,
-    _hold: Hold,
+    _hold: HeldPermit,
 }
 
-impl Drop for Place {
+impl Drop for HeldSlot {
     fn drop(&mut self) {
         self.gauge.dec();
     }

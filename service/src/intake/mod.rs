@@ -18,11 +18,13 @@ mod store_tasks;
 mod topology;
 mod wait_reason;
 
-pub(crate) use dead_letter_handler::{Clerk, FAREWELL, Fate, ON_ITS_WAY, Tide};
+pub(crate) use dead_letter_handler::{
+    ChannelState, DeadLetterHandler, Disposition, FAREWELL, ON_ITS_WAY,
+};
 pub(crate) use parked_event::{is_packed, tell_parked, value};
-pub(crate) use retrier_cache::Retriers;
-pub(crate) use retry_schedule::{Cause, Patience, Standing};
-pub(crate) use store_tasks::{Keeper, Keeping, original};
+pub(crate) use retrier_cache::RetrierCache;
+pub(crate) use retry_schedule::{FailureCause, RetryContext, RetrySchedule};
+pub(crate) use store_tasks::{StoreHandle, StoreTasks, original};
 pub(crate) use topology::plan;
 pub use topology::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_PARKED, INTAKE_QUEUE};
-pub(crate) use wait_reason::Waits;
+pub(crate) use wait_reason::WaitReason;

@@ -3,35 +3,41 @@
 use std::time::{Duration, SystemTime};
 
 use retryrmq::{
-    BasicProperties, Decision, Event, Failed, ParkReason, Record, terminal_escape,
+    BasicProperties, Decision, Event, FailedMessage, ParkReason, Record, terminal_escape,
     types::{AMQPValue, FieldTable},
 };
 use retryrmq_operator::decoding::{Hints, decode, is_declared_packed};
 use serde_json::{Map, Value, json};
 use tracing::warn;
 
-use crate::{Body, Feed, Happening, Metrics, Obituary, Retry, policy::Shelf};
+use crate::{
+    DecodedBody, EventBus, Metrics, ParkedReport, RetryEvent, ServiceEvent, policy::ConfigWatcher,
+};
 
 /// A body, decoded as its properties say or as it looks.
 #[derive(Debug, Default)]
-pub(crate) struct Content {
+pub(crate) struct BodyContent {
     type_name: Option<String>,
-    body: Option<Body>,
+    body: Option<DecodedBody>,
 }
 
-impl Content {
+impl BodyContent {
     /// Not on the threads that wait for the broker: a large body takes its time. Without memory for it, the message is told of without its body.
     /// Nothing of it, if nobody reads bodies.
-    pub(crate) async fn of(failed: &Failed, feed: &Feed, shelf: &Shelf) -> Self {
-        if !shelf.book().reads_bodies() {
+    pub(crate) async fn of(
+        failed: &FailedMessage,
+        event_bus: &EventBus,
+        config_watcher: &ConfigWatcher,
+    ) -> Self {
+        if !config_watcher.service_config().reads_bodies() {
             return Self::default();
         }
         let failed = failed.clone();
         let type_name = failed.properties().kind().as_ref();
         let type_name = type_name.map(|kind| kind.as_str().to_owned());
         let is_packed = is_packed(failed.properties());
-        let Some(reserved) = feed.memory().to_decode(failed.body(), is_packed).await else {
-            feed.body_left_out();
+        let Some(reserved) = event_bus.memory().to_decode(failed.body(), is_packed).await else {
+            event_bus.body_left_out();
             return Self {
                 type_name,
                 body: None,
@@ -52,10 +58,10 @@ impl Content {
         let Ok((value, _reserved)) = read.await else {
             return Self::default();
         };
-        let body = value.and_then(|value| match feed.memory().to_keep(&value) {
-            Some(reserved) => Some(Body::new(value, Some(reserved))),
+        let body = value.and_then(|value| match event_bus.memory().to_keep(&value) {
+            Some(reserved) => Some(DecodedBody::new(value, Some(reserved))),
             None => {
-                feed.body_left_out();
+                event_bus.body_left_out();
                 None
             }
         });
@@ -71,14 +77,14 @@ pub(crate) fn is_packed(properties: &BasicProperties) -> bool {
 
 /// What is told of a message that waits.
 pub(super) fn retry(
-    failed: &Failed,
+    failed: &FailedMessage,
     decision: &Decision,
     reason: &str,
     attempt: u32,
     delay: Duration,
-) -> Retry {
-    let (mark, fingerprint) = Record::names_of(failed, decision);
-    Retry {
+) -> RetryEvent {
+    let (mark, fingerprint) = Record::mark_and_fingerprint(failed, decision);
+    RetryEvent {
         queue: failed.queue().to_owned(),
         message_id: message_id(failed),
         attempt,
@@ -103,7 +109,7 @@ fn text(decision: &Decision, name: &str) -> String {
 }
 
 /// The trace it belongs to, as its publisher said it (W3C Trace Context).
-pub(super) fn traceparent(failed: &Failed) -> Option<String> {
+pub(super) fn traceparent(failed: &FailedMessage) -> Option<String> {
     let headers = failed.properties().headers().as_ref()?;
     match headers.inner().get("traceparent") {
         Some(AMQPValue::LongString(text)) if text.as_bytes().len() <= 64 => Some(text.to_string()),
@@ -112,13 +118,13 @@ pub(super) fn traceparent(failed: &Failed) -> Option<String> {
 }
 
 /// The record of a message that was parked for `failed`'s queue.
-pub(crate) fn obituary(
-    failed: &Failed,
+pub(crate) fn parked_report(
+    failed: &FailedMessage,
     decision: &Decision,
     reason: ParkReason,
-    content: Content,
-) -> Obituary {
-    let (mark, fingerprint) = Record::names_of(failed, decision);
+    content: BodyContent,
+) -> ParkedReport {
+    let (mark, fingerprint) = Record::mark_and_fingerprint(failed, decision);
     let empty = FieldTable::default();
     let written = decision.properties.headers().as_ref().unwrap_or(&empty);
     let at = match written.inner().get("x-retry-parked-at") {
@@ -131,7 +137,7 @@ pub(crate) fn obituary(
         let name = name.as_str();
         !name.starts_with("x-retry-")
     });
-    Obituary {
+    ParkedReport {
         queue: failed.queue().to_owned(),
         reason: reason.as_str().to_owned(),
         message_id: message_id(failed),
@@ -154,7 +160,7 @@ pub(crate) fn obituary(
 }
 
 /// The id that its publisher gave it.
-pub(crate) fn message_id(failed: &Failed) -> Option<String> {
+pub(crate) fn message_id(failed: &FailedMessage) -> Option<String> {
     let id = failed.properties().message_id().as_ref();
     id.map(|id| id.as_str().to_owned())
 }
@@ -162,9 +168,9 @@ pub(crate) fn message_id(failed: &Failed) -> Option<String> {
 /// Tells the log, the metrics and whoever listens that a message was parked. Does nothing for another decision.
 pub(crate) async fn tell_parked(
     metrics: &Metrics,
-    feed: &Feed,
-    shelf: &Shelf,
-    failed: &Failed,
+    event_bus: &EventBus,
+    config_watcher: &ConfigWatcher,
+    failed: &FailedMessage,
     decision: &Decision,
 ) {
     let Event::Parked { reason, error, .. } = &decision.event else {
@@ -179,10 +185,10 @@ pub(crate) async fn tell_parked(
         error = %terminal_escape::line(error),
         "parked"
     );
-    let content = Content::of(failed, feed, shelf).await;
-    feed.tell(|| {
-        let written = obituary(failed, decision, *reason, content);
-        Happening::Parked(Box::new(written))
+    let content = BodyContent::of(failed, event_bus, config_watcher).await;
+    event_bus.tell(|| {
+        let written = parked_report(failed, decision, *reason, content);
+        ServiceEvent::Parked(Box::new(written))
     });
 }
 

@@ -16,36 +16,36 @@ const MOST_TROUBLED: usize = 4_096;
 
 /// The places for messages that are held.
 #[derive(Debug)]
-pub(crate) struct Holds {
+pub(crate) struct PerQueueLimit {
     /// For one work queue.
     most_of_one: usize,
     /// For all together.
     most: usize,
-    held: Mutex<Held>,
+    held: Mutex<HeldCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct HeldCounts {
     all: usize,
     by_queue: HashMap<String, usize>,
-    troubled: HashMap<String, Trouble>,
+    note_failed: HashMap<String, FailingSince>,
 }
 
 /// Since when nothing could be stored for a queue.
 #[derive(Clone, Copy, Debug)]
-struct Trouble {
+struct FailingSince {
     since: Instant,
     heard: Instant,
 }
 
 /// A place that is taken until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Hold {
-    holds: Arc<Holds>,
+pub(crate) struct HeldPermit {
+    per_queue_limit: Arc<PerQueueLimit>,
     queue: String,
 }
 
-impl Holds {
+impl PerQueueLimit {
     /// For a consumer with this prefetch: half of it may be held, a quarter for one queue.
     pub(crate) fn new(prefetch: u16) -> Self {
         let prefetch = usize::from(prefetch);
@@ -57,7 +57,7 @@ impl Holds {
     }
 
     /// Takes a place for a message of `queue`; `None` where there is none left.
-    pub(crate) fn take(self: &Arc<Self>, queue: &str) -> Option<Hold> {
+    pub(crate) fn take(self: &Arc<Self>, queue: &str) -> Option<HeldPermit> {
         let mut held = self.lock();
         let of_one = held.by_queue.get(queue).copied().unwrap_or(0);
         if held.all >= self.most || of_one >= self.most_of_one {
@@ -65,23 +65,23 @@ impl Holds {
         }
         held.all += 1;
         *held.by_queue.entry(queue.to_owned()).or_default() += 1;
-        Some(Hold {
-            holds: Arc::clone(self),
+        Some(HeldPermit {
+            per_queue_limit: Arc::clone(self),
             queue: queue.to_owned(),
         })
     }
 
     /// Nothing was stored for `queue` just now. Returns for how long that has been so.
-    pub(crate) fn troubled(&self, queue: &str, now: Instant) -> Duration {
-        let troubled = &mut self.lock().troubled;
-        if troubled.len() >= MOST_TROUBLED && !troubled.contains_key(queue) {
-            troubled.clear();
+    pub(crate) fn note_failed(&self, queue: &str, now: Instant) -> Duration {
+        let note_failed = &mut self.lock().note_failed;
+        if note_failed.len() >= MOST_TROUBLED && !note_failed.contains_key(queue) {
+            note_failed.clear();
         }
-        let begun = Trouble {
+        let begun = FailingSince {
             since: now,
             heard: now,
         };
-        let trouble = troubled.entry(queue.to_owned()).or_insert(begun);
+        let trouble = note_failed.entry(queue.to_owned()).or_insert(begun);
         if now.saturating_duration_since(trouble.heard) >= FORGOTTEN {
             *trouble = begun;
         }
@@ -90,18 +90,18 @@ impl Holds {
     }
 
     /// Something was stored for `queue`.
-    pub(crate) fn mended(&self, queue: &str) {
-        self.lock().troubled.remove(queue);
+    pub(crate) fn note_stored(&self, queue: &str) {
+        self.lock().note_failed.remove(queue);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Held> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HeldCounts> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Hold {
+impl Drop for HeldPermit {
     fn drop(&mut self) {
-        let mut held = self.holds.lock();
+        let mut held = self.per_queue_limit.lock();
         held.all -= 1;
         if let Some(count) = held.by_queue.get_mut(&self.queue) {
             *count -= 1;
@@ -118,27 +118,33 @@ mod tests {
 
     #[test]
     fn trouble_lasts_until_something_is_stored_or_nothing_is_heard_of_it() {
-        let (holds, now) = (Holds::new(16), Instant::now());
+        let (per_queue_limit, now) = (PerQueueLimit::new(16), Instant::now());
         let later = |seconds| now + Duration::from_secs(seconds);
-        assert_eq!(holds.troubled("a", now), Duration::ZERO);
-        assert_eq!(holds.troubled("a", later(100)), Duration::from_secs(100));
-        assert_eq!(holds.troubled("b", later(100)), Duration::ZERO);
-        holds.mended("a");
-        assert_eq!(holds.troubled("a", later(150)), Duration::ZERO);
-        assert_eq!(holds.troubled("b", later(100 + 120)), Duration::ZERO);
+        assert_eq!(per_queue_limit.note_failed("a", now), Duration::ZERO);
+        assert_eq!(
+            per_queue_limit.note_failed("a", later(100)),
+            Duration::from_secs(100)
+        );
+        assert_eq!(per_queue_limit.note_failed("b", later(100)), Duration::ZERO);
+        per_queue_limit.note_stored("a");
+        assert_eq!(per_queue_limit.note_failed("a", later(150)), Duration::ZERO);
+        assert_eq!(
+            per_queue_limit.note_failed("b", later(100 + 120)),
+            Duration::ZERO
+        );
     }
 
     #[test]
     fn one_queue_never_takes_all_and_all_never_take_everything() {
-        let holds = Arc::new(Holds::new(16));
-        let mut taken: Vec<_> = (0..4).map(|_| holds.take("a").unwrap()).collect();
-        assert!(holds.take("a").is_none());
-        taken.extend((0..4).map(|_| holds.take("b").unwrap()));
-        assert!(holds.take("c").is_none(), "half is taken");
+        let per_queue_limit = Arc::new(PerQueueLimit::new(16));
+        let mut taken: Vec<_> = (0..4).map(|_| per_queue_limit.take("a").unwrap()).collect();
+        assert!(per_queue_limit.take("a").is_none());
+        taken.extend((0..4).map(|_| per_queue_limit.take("b").unwrap()));
+        assert!(per_queue_limit.take("c").is_none(), "half is taken");
         taken.remove(0);
-        assert!(holds.take("c").is_some());
+        assert!(per_queue_limit.take("c").is_some());
         drop(taken);
-        assert!(holds.lock().by_queue.is_empty());
-        assert!(Arc::new(Holds::new(1)).take("a").is_some());
+        assert!(per_queue_limit.lock().by_queue.is_empty());
+        assert!(Arc::new(PerQueueLimit::new(1)).take("a").is_some());
     }
 }

@@ -11,12 +11,12 @@ use retryrmq::{Client, Result, Retrier};
 const MOST: usize = 4_096;
 
 #[derive(Debug)]
-pub(crate) struct Retriers {
+pub(crate) struct RetrierCache {
     client: Client,
     by_queue: Mutex<HashMap<String, Retrier>>,
 }
 
-impl Retriers {
+impl RetrierCache {
     pub(crate) fn new(client: Client) -> Self {
         Self {
             client,

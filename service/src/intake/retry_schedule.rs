@@ -24,7 +24,7 @@ const LONGEST_AWAY: Duration = Duration::from_secs(300);
 
 /// What stands behind a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cause {
+pub(crate) enum FailureCause {
     /// The connection, the store, or everything: it comes back for all queues together.
     AllAway,
     /// The node of this queue does not answer.
@@ -35,7 +35,7 @@ pub(crate) enum Cause {
     Lasting,
 }
 
-impl Cause {
+impl FailureCause {
     /// Of an error of the broker.
     pub(crate) fn of(kind: ErrorKind, is_permanent: bool) -> Self {
         match kind {
@@ -54,7 +54,7 @@ impl Cause {
 
 /// How it stands around a fault.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Standing {
+pub(crate) struct RetryContext {
     /// How long ago a connection was lost.
     pub(crate) calm_for: Duration,
     /// For how long nothing could be stored for this queue.
@@ -63,7 +63,7 @@ pub(crate) struct Standing {
 
 /// The faults of one message so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Patience {
+pub(crate) struct RetrySchedule {
     tries: u32,
     /// Refusals since the last fault of another kind.
     refusals: u32,
@@ -71,7 +71,7 @@ pub(crate) struct Patience {
 
 /// What to do after a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Advice {
+pub(crate) struct RetryDecision {
     /// The next try comes after this.
     pub(crate) pause: Duration,
     /// The message is one of a queue in trouble: it takes one of the places for such.
@@ -80,32 +80,34 @@ pub(crate) struct Advice {
     pub(crate) may_leave: bool,
 }
 
-impl Patience {
+impl RetrySchedule {
     /// Takes note of a fault.
-    pub(crate) fn after(&mut self, cause: Cause, standing: Standing) -> Advice {
+    pub(crate) fn after(&mut self, cause: FailureCause, context: RetryContext) -> RetryDecision {
         self.tries = self.tries.saturating_add(1);
         self.refusals = match cause {
-            Cause::Refused | Cause::Lasting => self.refusals.saturating_add(1),
-            Cause::AllAway | Cause::Away => 0,
+            FailureCause::Refused | FailureCause::Lasting => self.refusals.saturating_add(1),
+            FailureCause::AllAway | FailureCause::Away => 0,
         };
         let refuses = match cause {
-            Cause::Refused => self.refusals >= REFUSALS,
-            Cause::Lasting => self.refusals >= LASTING_REFUSALS,
-            Cause::AllAway | Cause::Away => false,
+            FailureCause::Refused => self.refusals >= REFUSALS,
+            FailureCause::Lasting => self.refusals >= LASTING_REFUSALS,
+            FailureCause::AllAway | FailureCause::Away => false,
         };
         let growing = (FIRST_PAUSE * 2u32.pow(self.tries.min(8))).min(LONGEST_PAUSE);
         let pause = match cause {
-            Cause::Lasting if refuses => REFUSED_PAUSE,
+            FailureCause::Lasting if refuses => REFUSED_PAUSE,
             _ => growing,
         };
-        Advice {
+        RetryDecision {
             pause,
-            takes_place: refuses || (cause == Cause::Away && self.tries >= LASTING_REFUSALS),
+            takes_place: refuses || (cause == FailureCause::Away && self.tries >= LASTING_REFUSALS),
             may_leave: match cause {
-                Cause::AllAway => false,
-                Cause::Away => standing.troubled_for >= LONGEST_AWAY,
-                Cause::Refused => refuses && standing.calm_for.min(standing.troubled_for) >= CALM,
-                Cause::Lasting => refuses && standing.calm_for >= CALM,
+                FailureCause::AllAway => false,
+                FailureCause::Away => context.troubled_for >= LONGEST_AWAY,
+                FailureCause::Refused => {
+                    refuses && context.calm_for.min(context.troubled_for) >= CALM
+                }
+                FailureCause::Lasting => refuses && context.calm_for >= CALM,
             },
         }
     }
@@ -117,25 +119,25 @@ mod tests {
 
     use super::*;
 
-    const CALM_LONG: Standing = Standing {
+    const CALM_LONG: RetryContext = RetryContext {
         calm_for: Duration::from_secs(3_600),
         troubled_for: CALM,
     };
 
-    fn any_cause() -> impl Strategy<Value = Cause> {
+    fn any_cause() -> impl Strategy<Value = FailureCause> {
         prop_oneof![
-            Just(Cause::AllAway),
-            Just(Cause::Away),
-            Just(Cause::Refused),
-            Just(Cause::Lasting)
+            Just(FailureCause::AllAway),
+            Just(FailureCause::Away),
+            Just(FailureCause::Refused),
+            Just(FailureCause::Lasting)
         ]
     }
 
     #[test]
     fn a_node_that_restarts_is_no_refusal() {
         for kind in ErrorKind::ALL {
-            let cause = Cause::of(kind, kind.is_permanent());
-            let is_away = matches!(cause, Cause::AllAway | Cause::Away);
+            let cause = FailureCause::of(kind, kind.is_permanent());
+            let is_away = matches!(cause, FailureCause::AllAway | FailureCause::Away);
             // Transient is also a full queue's nack, which is the queue's own doing.
             let expected = (kind.is_transient() && kind != ErrorKind::NotConfirmed)
                 || matches!(
@@ -151,35 +153,35 @@ mod tests {
 
     #[test]
     fn what_refuses_for_seconds_refuses_and_what_refuses_after_a_loss_does_not_yet() {
-        let (mut patience, mut passed) = (Patience::default(), Duration::ZERO);
-        let mut advice = patience.after(Cause::Refused, CALM_LONG);
+        let (mut schedule, mut passed) = (RetrySchedule::default(), Duration::ZERO);
+        let mut advice = schedule.after(FailureCause::Refused, CALM_LONG);
         while !advice.may_leave {
             passed += advice.pause;
-            advice = patience.after(Cause::Refused, CALM_LONG);
+            advice = schedule.after(FailureCause::Refused, CALM_LONG);
         }
         assert!(advice.takes_place);
         assert_eq!(passed, Duration::from_secs(3));
-        let restarted = Standing {
+        let restarted = RetryContext {
             calm_for: Duration::from_secs(29),
             ..CALM_LONG
         };
-        assert!(!patience.after(Cause::Refused, restarted).may_leave);
-        let elects = Standing {
+        assert!(!schedule.after(FailureCause::Refused, restarted).may_leave);
+        let elects = RetryContext {
             troubled_for: Duration::from_secs(29),
             ..CALM_LONG
         };
-        assert!(!patience.after(Cause::Refused, elects).may_leave);
-        assert!(patience.after(Cause::Refused, CALM_LONG).may_leave);
+        assert!(!schedule.after(FailureCause::Refused, elects).may_leave);
+        assert!(schedule.after(FailureCause::Refused, CALM_LONG).may_leave);
         // One answer of another kind, and it begins anew.
-        patience.after(Cause::Away, CALM_LONG);
-        assert!(!patience.after(Cause::Refused, CALM_LONG).may_leave);
+        schedule.after(FailureCause::Away, CALM_LONG);
+        assert!(!schedule.after(FailureCause::Refused, CALM_LONG).may_leave);
     }
 
     #[test]
     fn what_somebody_must_change_is_tried_once_a_minute() {
-        let mut patience = Patience::default();
+        let mut schedule = RetrySchedule::default();
         let pauses: Vec<_> = (0..4)
-            .map(|_| patience.after(Cause::Lasting, CALM_LONG).pause)
+            .map(|_| schedule.after(FailureCause::Lasting, CALM_LONG).pause)
             .collect();
         assert!(pauses[1] < Duration::from_secs(1));
         assert_eq!(pauses[2..], [REFUSED_PAUSE; 2]);
@@ -190,13 +192,13 @@ mod tests {
         fn a_restart_costs_no_message_its_retry(
             causes in prop::collection::vec(any_cause(), 1..60), calm in 0u64..29, troubled in 0u64..299,
         ) {
-            let standing = Standing {
+            let context = RetryContext {
                 calm_for: Duration::from_secs(calm),
                 troubled_for: Duration::from_secs(troubled),
             };
-            let mut patience = Patience::default();
+            let mut schedule = RetrySchedule::default();
             for cause in causes {
-                let advice = patience.after(cause, standing);
+                let advice = schedule.after(cause, context);
                 prop_assert!(!advice.may_leave, "{cause:?}");
                 prop_assert!(advice.pause >= FIRST_PAUSE && advice.pause <= REFUSED_PAUSE);
             }
@@ -206,13 +208,13 @@ mod tests {
         fn a_queue_in_trouble_is_not_in_the_way_for_ever(
             causes in prop::collection::vec(any_cause(), 0..60), last in any_cause(),
         ) {
-            prop_assume!(last != Cause::AllAway);
-            let standing = Standing { troubled_for: LONGEST_AWAY, ..CALM_LONG };
-            let mut patience = Patience::default();
+            prop_assume!(last != FailureCause::AllAway);
+            let context = RetryContext { troubled_for: LONGEST_AWAY, ..CALM_LONG };
+            let mut schedule = RetrySchedule::default();
             for cause in causes {
-                patience.after(cause, standing);
+                schedule.after(cause, context);
             }
-            let leaves = (0..REFUSALS).any(|_| patience.after(last, standing).may_leave);
+            let leaves = (0..REFUSALS).any(|_| schedule.after(last, context).may_leave);
             prop_assert!(leaves);
         }
     }

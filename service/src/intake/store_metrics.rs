@@ -13,7 +13,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::store::Figures;
+use crate::store::DispatcherMetrics;
 
 /// In seconds. A ticker that has nothing in its way is late by milliseconds; a store or broker that was away, by minutes.
 const LATE: [f64; 11] = [
@@ -22,12 +22,12 @@ const LATE: [f64; 11] = [
 
 /// What is counted around a store, beside what its ticker counts. Clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct Numbers {
+pub(super) struct StoreMetrics {
     late: Histogram,
     waiting: Gauge,
 }
 
-impl Default for Numbers {
+impl Default for StoreMetrics {
     fn default() -> Self {
         Self {
             late: Histogram::new(LATE),
@@ -36,7 +36,7 @@ impl Default for Numbers {
     }
 }
 
-impl Numbers {
+impl StoreMetrics {
     /// How late messages were when they were claimed; it counts the claims.
     pub(super) fn late(&self) -> Histogram {
         self.late.clone()
@@ -48,7 +48,7 @@ impl Numbers {
     }
 
     /// All of them, and what a ticker has counted.
-    pub(super) fn registry(self, figures: Arc<Figures>) -> Registry {
+    pub(super) fn registry(self, dispatcher_metrics: Arc<DispatcherMetrics>) -> Registry {
         let mut registry = Registry::with_prefix("retryrmq_serve_store");
         registry.register(
             "late_seconds",
@@ -56,48 +56,48 @@ impl Numbers {
             self.late,
         );
         registry.register("waiting", "Messages in the store", self.waiting);
-        registry.register_collector(Box::new(Ticked(figures)));
+        registry.register_collector(Box::new(DispatcherCounts(dispatcher_metrics)));
         registry
     }
 }
 
 /// Reads what a ticker has counted when somebody collects.
 #[derive(Debug)]
-struct Ticked(Arc<Figures>);
+struct DispatcherCounts(Arc<DispatcherMetrics>);
 
-impl Collector for Ticked {
+impl Collector for DispatcherCounts {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        let figures = &self.0;
+        let dispatcher_metrics = &self.0;
         for (name, help, count) in [
             (
                 "published",
                 "Messages that came back to their queues, confirmed",
-                figures.published(),
+                dispatcher_metrics.published(),
             ),
             (
                 "given_up",
                 "Messages that were parked because no queue takes them",
-                figures.given_up(),
+                dispatcher_metrics.given_up(),
             ),
             (
                 "refused",
                 "Messages that went back into the store because they could not be published",
-                figures.refused(),
+                dispatcher_metrics.refused(),
             ),
             (
                 "claimed_again",
                 "Messages claimed after somebody's lease had run out; they may come twice",
-                figures.again(),
+                dispatcher_metrics.again(),
             ),
             (
                 "leases_lost",
                 "Leases that ran out while their message was published; it may come twice",
-                figures.lost(),
+                dispatcher_metrics.lost(),
             ),
             (
                 "unreadable",
                 "Times that a message was claimed which this program cannot read",
-                figures.unreadable(),
+                dispatcher_metrics.unreadable(),
             ),
         ] {
             let counter = ConstCounter::new(count);
@@ -108,9 +108,10 @@ impl Collector for Ticked {
                 counter.metric_type(),
             )?)?;
         }
-        let gauge = ConstGauge::new(i64::try_from(figures.in_hand()).unwrap_or(i64::MAX));
+        let gauge =
+            ConstGauge::new(i64::try_from(dispatcher_metrics.in_flight()).unwrap_or(i64::MAX));
         gauge.encode(encoder.encode_descriptor(
-            "in_hand",
+            "in_flight",
             "Messages that are claimed here now",
             None,
             gauge.metric_type(),
@@ -126,7 +127,7 @@ mod tests {
 
     #[test]
     fn every_figure_has_a_line() {
-        let numbers = Numbers::default();
+        let numbers = StoreMetrics::default();
         numbers.waiting(7);
         numbers.late().observe(0.2);
         let registry = numbers.registry(Arc::default());
@@ -141,7 +142,7 @@ mod tests {
             "retryrmq_serve_store_claimed_again_total 0",
             "retryrmq_serve_store_leases_lost_total 0",
             "retryrmq_serve_store_unreadable_total 0",
-            "retryrmq_serve_store_in_hand 0",
+            "retryrmq_serve_store_in_flight 0",
         ] {
             assert!(text.lines().any(|said| said == line), "{line}: {text}");
         }

@@ -4,54 +4,54 @@ use std::sync::Arc;
 
 use prometheus_client::metrics::histogram::Histogram;
 use retryrmq::{
-    BasicProperties, Client, Failed, Failure, Outcome, terminal_escape, types::AMQPValue,
+    BasicProperties, Client, FailedMessage, Failure, Outcome, terminal_escape, types::AMQPValue,
 };
 
-use super::{parked_event::tell_parked, retrier_cache::Retriers, wait_reason::Waits};
+use super::{parked_event::tell_parked, retrier_cache::RetrierCache, wait_reason::WaitReason};
 use crate::{
-    Feed, Metrics,
+    EventBus, Metrics,
     delayed::DELAYED_QUEUE,
-    policy::Shelf,
-    store::{Due, Outlet, Refusal, ToBroker},
+    policy::ConfigWatcher,
+    store::{BrokerSink, DueMessage, PublishRefused, Sink},
 };
 
 /// The way back.
-pub(super) struct Returning {
-    broker: ToBroker,
-    retriers: Retriers,
+pub(super) struct StorePublisher {
+    broker: BrokerSink,
+    retrier_cache: RetrierCache,
     metrics: Arc<Metrics>,
-    feed: Feed,
-    shelf: Arc<Shelf>,
+    event_bus: EventBus,
+    config_watcher: Arc<ConfigWatcher>,
     late: Histogram,
 }
 
-impl Returning {
+impl StorePublisher {
     pub(super) fn new(
         client: Client,
         metrics: Arc<Metrics>,
-        feed: Feed,
-        shelf: Arc<Shelf>,
+        event_bus: EventBus,
+        config_watcher: Arc<ConfigWatcher>,
         late: Histogram,
     ) -> Self {
         Self {
-            broker: ToBroker::new(client.clone()),
-            retriers: Retriers::new(client),
+            broker: BrokerSink::new(client.clone()),
+            retrier_cache: RetrierCache::new(client),
             metrics,
-            feed,
-            shelf,
+            event_bus,
+            config_watcher,
             late,
         }
     }
 
-    async fn park(&self, due: &Due, why: &str) -> retryrmq::Result<()> {
+    async fn park(&self, due: &DueMessage, why: &str) -> retryrmq::Result<()> {
         let draft = due.message.draft();
-        let (queue, from, properties, error) = match Waits::of(draft) {
-            waits @ (Waits::Next | Waits::Same) => (
+        let (queue, from, properties, error) = match WaitReason::of(draft) {
+            waits @ (WaitReason::Next | WaitReason::Same) => (
                 draft.routing_key.as_str(),
                 // Where it was first published its headers say.
                 draft.exchange.clone(),
                 match waits {
-                    Waits::Next => last_attempt(draft.properties.clone()),
+                    WaitReason::Next => last_attempt(draft.properties.clone()),
                     _ => draft.properties.clone(),
                 },
                 format!(
@@ -59,7 +59,7 @@ impl Returning {
                     terminal_escape::line(&draft.routing_key)
                 ),
             ),
-            Waits::Delayed(from) => (
+            WaitReason::Delayed(from) => (
                 DELAYED_QUEUE,
                 from,
                 draft.properties.clone(),
@@ -70,10 +70,10 @@ impl Returning {
                 ),
             ),
         };
-        let retrier = self.retriers.of(queue)?;
+        let retrier = self.retrier_cache.of(queue)?;
         // A classic queue whose node is away takes nothing, and RabbitMQ 3.10 returns the message as if there were no such queue.
         retrier.exists().await?;
-        let failed = Failed::new(
+        let failed = FailedMessage::new(
             queue,
             &from,
             &draft.routing_key,
@@ -82,7 +82,14 @@ impl Returning {
         )?;
         let outcome = Outcome::fatal(Failure::new(error).of_type("NotReturned"));
         if let Some(decision) = retrier.after(&failed, &outcome).await? {
-            tell_parked(&self.metrics, &self.feed, &self.shelf, &failed, &decision).await;
+            tell_parked(
+                &self.metrics,
+                &self.event_bus,
+                &self.config_watcher,
+                &failed,
+                &decision,
+            )
+            .await;
         }
         Ok(())
     }
@@ -100,16 +107,16 @@ fn last_attempt(properties: BasicProperties) -> BasicProperties {
     properties.with_headers(headers)
 }
 
-impl Outlet for Returning {
-    async fn publish(&self, due: &Due) -> Result<(), Refusal> {
+impl Sink for StorePublisher {
+    async fn publish(&self, due: &DueMessage) -> Result<(), PublishRefused> {
         self.late.observe(due.late.as_secs_f64());
         self.broker.publish(due).await
     }
 
-    async fn give_up(&self, due: &Due, why: &str) -> Result<(), Refusal> {
+    async fn give_up(&self, due: &DueMessage, why: &str) -> Result<(), PublishRefused> {
         // Whatever is wrong with the parking queue, other lines have others.
         let parked = self.park(due, why).await;
-        parked.map_err(|error| Refusal::Line(error.to_string()))
+        parked.map_err(|error| PublishRefused::Line(error.to_string()))
     }
 }
 
@@ -129,7 +136,8 @@ mod tests {
     fn the_attempt_that_there_will_not_be_is_not_counted() {
         for (waits, attempt) in [(1, 1), (4, 4), (0, 1)] {
             let failed =
-                Failed::new("orders", "", "orders", last_attempt(counted(waits)), "").unwrap();
+                FailedMessage::new("orders", "", "orders", last_attempt(counted(waits)), "")
+                    .unwrap();
             assert_eq!(failed.attempt(), attempt, "{waits}");
         }
         let plain = BasicProperties::default();

@@ -1,14 +1,14 @@
 //! Keeps what waits in a store outside the broker, and brings it back when it is due.
 //!
 //! ```text
-//! Clerk ── keep ──► Keeping ──► one batch of all that has come in ──► store
+//! DeadLetterHandler ── keep ──► StoreHandle ──► one batch of all that has come in ──► store
 //! work queue ◄── confirmed ── Returning ◄── Ticker ◄── what is due ────┘
 //! ```
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use retryrmq::{
-    BasicProperties, Client, Decision, Failed,
+    BasicProperties, Client, Decision, FailedMessage,
     types::{AMQPValue, FieldTable},
 };
 use tokio::{
@@ -18,11 +18,13 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{store_metrics::Numbers, store_publisher::Returning, wait_reason::SAME_ATTEMPT};
+use super::{
+    store_metrics::StoreMetrics, store_publisher::StorePublisher, wait_reason::SAME_ATTEMPT,
+};
 use crate::{
-    Feed, Health, Metrics,
-    policy::Shelf,
-    store::{Draft, Error, Kept, Result, Store, Ticker},
+    EventBus, Health, Metrics,
+    policy::ConfigWatcher,
+    store::{DueDispatcher, Error, MessageDraft, Result, Store, StoredMessage},
     supervisor::watch_over,
 };
 
@@ -36,21 +38,21 @@ const LOOK: Duration = Duration::from_secs(2);
 const DRAIN: Duration = Duration::from_secs(20);
 
 /// A message that somebody wants kept, and waits for.
-type Wanted = (Kept, oneshot::Sender<Result<()>>);
+type StoreRequest = (StoredMessage, oneshot::Sender<Result<()>>);
 
 /// Hands messages to the store, with all others that have come in meanwhile: one call may take as long as a disk needs.
 #[derive(Clone, Debug)]
-pub(crate) struct Keeping {
-    wanted: mpsc::Sender<Wanted>,
+pub(crate) struct StoreHandle {
+    wanted: mpsc::Sender<StoreRequest>,
     health: Health,
 }
 
-impl Keeping {
+impl StoreHandle {
     /// Returns once the message is as safe as configured.
     ///
     /// # Errors
     /// Those of [`Store::keep`]: keep the same value again.
-    pub(crate) async fn keep(&self, kept: &Kept) -> Result<()> {
+    pub(crate) async fn keep(&self, kept: &StoredMessage) -> Result<()> {
         let (done, answer) = oneshot::channel();
         let ended = || Error::Away("the store is not written to any more".to_owned());
         let sent = self.wanted.send((kept.clone(), done)).await;
@@ -64,49 +66,51 @@ impl Keeping {
 }
 
 /// The tasks around a store, each begun anew should it fail. Dropped, they end at once.
-pub(crate) struct Keeper {
-    keeping: Keeping,
+pub(crate) struct StoreTasks {
+    store_handle: StoreHandle,
     stop: watch::Sender<bool>,
-    ticking: JoinSet<()>,
+    dispatching: JoinSet<()>,
     _beside: JoinSet<()>,
 }
 
-impl Keeper {
+impl StoreTasks {
     /// Begins to bring back what is due. At most `calls` batches are kept at a time.
     pub(crate) fn start<S: Store>(
         store: &Arc<S>,
         calls: usize,
         client: &Client,
         metrics: &Arc<Metrics>,
-        feed: &Feed,
-        shelf: &Arc<Shelf>,
+        event_bus: &EventBus,
+        config_watcher: &Arc<ConfigWatcher>,
         health: &Health,
     ) -> Self {
-        let numbers = Numbers::default();
-        let outlet = Arc::new(Returning::new(
+        let numbers = StoreMetrics::default();
+        let sink = Arc::new(StorePublisher::new(
             client.clone(),
             Arc::clone(metrics),
-            feed.clone(),
-            Arc::clone(shelf),
+            event_bus.clone(),
+            Arc::clone(config_watcher),
             numbers.late(),
         ));
-        let figures = Arc::default();
-        metrics.join(numbers.clone().registry(Arc::clone(&figures)));
+        let dispatcher_metrics = Arc::default();
+        metrics.join(numbers.clone().registry(Arc::clone(&dispatcher_metrics)));
         let (stop, stopped) = watch::channel(false);
-        let (mut ticking, mut beside) = (JoinSet::new(), JoinSet::new());
+        let (mut dispatching, mut beside) = (JoinSet::new(), JoinSet::new());
         let kept = Arc::clone(store);
         let heard = stopped.clone();
-        ticking.spawn(watch_over(
+        dispatching.spawn(watch_over(
             "what brings messages back from the store",
             health.clone(),
             stopped.clone(),
             move || {
-                let ticker = Ticker::new(Arc::clone(&kept), Arc::clone(&outlet));
+                let dispatcher = DueDispatcher::new(Arc::clone(&kept), Arc::clone(&sink));
                 let mut heard = heard.clone();
                 let stop = async move {
                     let _ = heard.wait_for(|stop| *stop).await; // the keeper is gone: an end, too
                 };
-                ticker.counting_in(Arc::clone(&figures)).run(stop, DRAIN)
+                dispatcher
+                    .counting_in(Arc::clone(&dispatcher_metrics))
+                    .run(stop, DRAIN)
             },
         ));
         let (wanted, asked) = mpsc::channel(BATCH);
@@ -127,29 +131,29 @@ impl Keeper {
         ));
         let health = health.clone();
         Self {
-            keeping: Keeping { wanted, health },
+            store_handle: StoreHandle { wanted, health },
             stop,
-            ticking,
+            dispatching,
             _beside: beside,
         }
     }
 
     /// What the intake keeps messages with.
-    pub(crate) fn keeping(&self) -> Keeping {
-        self.keeping.clone()
+    pub(crate) fn store_handle(&self) -> StoreHandle {
+        self.store_handle.clone()
     }
 
     /// Claims no more, and lets what is being published come to its end.
     pub(crate) async fn end(mut self) {
         self.stop.send_replace(true);
-        while self.ticking.join_next().await.is_some() {}
+        while self.dispatching.join_next().await.is_some() {}
     }
 }
 
 /// Keeps what has come in while the calls before were under way.
 async fn keep_all<S: Store>(
     store: Arc<S>,
-    asked: Arc<Mutex<mpsc::Receiver<Wanted>>>,
+    asked: Arc<Mutex<mpsc::Receiver<StoreRequest>>>,
     calls: usize,
 ) {
     let mut asked = asked.lock().await;
@@ -174,7 +178,7 @@ async fn keep_all<S: Store>(
 }
 
 /// Tells the probes how the store is, and the metrics how much waits in it.
-async fn look<S: Store>(store: Arc<S>, health: Health, numbers: Numbers) {
+async fn look<S: Store>(store: Arc<S>, health: Health, numbers: StoreMetrics) {
     let mut times = interval(LOOK);
     times.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut well = true;
@@ -198,7 +202,11 @@ async fn look<S: Store>(store: Arc<S>, health: Health, numbers: Numbers) {
 
 /// What is kept of a message that comes back to its queue; `None` where the decision is another. The waiting copy may carry the time that it
 /// would stay in a waiting queue, which would make it expire in the work queue.
-pub(super) fn draft(failed: &Failed, decision: &Decision, redelivered: bool) -> Option<Draft> {
+pub(super) fn draft(
+    failed: &FailedMessage,
+    decision: &Decision,
+    redelivered: bool,
+) -> Option<MessageDraft> {
     let delay = decision.delay?;
     let mut properties = BasicProperties::default();
     let copy = &decision.properties;
@@ -221,7 +229,7 @@ pub(super) fn draft(failed: &Failed, decision: &Decision, redelivered: bool) -> 
         true => SAME_ATTEMPT.to_vec(),
         false => Vec::new(),
     };
-    Some(Draft {
+    Some(MessageDraft {
         exchange: String::new(),
         routing_key: failed.queue().to_owned(),
         delay,
@@ -262,7 +270,7 @@ mod tests {
     use super::*;
     use crate::store::Id;
 
-    fn failed(died: u64, delivered: Option<i64>, attempt: i64) -> Failed {
+    fn failed(died: u64, delivered: Option<i64>, attempt: i64) -> FailedMessage {
         let mut headers = FieldTable::default();
         headers.insert("x-death".into(), AMQPValue::Timestamp(died));
         headers.insert("x-retry-count".into(), AMQPValue::LongLongInt(attempt));
@@ -270,22 +278,22 @@ mod tests {
             headers.insert("x-delivery-count".into(), AMQPValue::LongLongInt(count));
         }
         let properties = BasicProperties::default().with_headers(headers);
-        Failed::new("orders", "", "orders", properties, "body").unwrap()
+        FailedMessage::new("orders", "", "orders", properties, "body").unwrap()
     }
 
     /// As it is kept, stamped in this second.
-    fn id(failed: &Failed, second: u64) -> Id {
+    fn id(failed: &FailedMessage, second: u64) -> Id {
         let mut stamped = FieldTable::default();
         let name = "x-retry-first-failed-at";
         stamped.insert(name.into(), AMQPValue::Timestamp(second));
-        let draft = Draft {
+        let draft = MessageDraft {
             routing_key: failed.queue().to_owned(),
             properties: BasicProperties::default().with_headers(stamped),
             body: failed.body().to_vec(),
             named_by: Some(original(failed.properties())),
-            ..Draft::default()
+            ..MessageDraft::default()
         };
-        Kept::new(draft).unwrap().id().clone()
+        StoredMessage::new(draft).unwrap().id().clone()
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tokio::{
 };
 use tracing::{error, info};
 
-use super::Book;
+use super::ServiceConfig;
 use crate::Metrics;
 
 /// How often the file is looked at. Its bytes count, not its time: a mounted ConfigMap changes by a link.
@@ -20,30 +20,30 @@ const LOOK: Duration = Duration::from_secs(2);
 
 /// Keeps the book in force.
 #[derive(Debug)]
-pub(crate) struct Shelf {
+pub(crate) struct ConfigWatcher {
     file: Option<PathBuf>,
-    book: watch::Sender<Arc<Book>>,
+    service_config: watch::Sender<Arc<ServiceConfig>>,
     asked: Notify,
 }
 
-impl Shelf {
-    /// With this book in force. A file is looked at from now on, by [`mind`](Self::mind).
-    pub(crate) fn new(book: Book, file: Option<PathBuf>) -> Self {
+impl ConfigWatcher {
+    /// With this book in force. A file is looked at from now on, by [`watch_file`](Self::watch_file).
+    pub(crate) fn new(service_config: ServiceConfig, file: Option<PathBuf>) -> Self {
         Self {
             file,
-            book: watch::Sender::new(Arc::new(book)),
+            service_config: watch::Sender::new(Arc::new(service_config)),
             asked: Notify::new(),
         }
     }
 
     /// The book in force.
-    pub(crate) fn book(&self) -> Arc<Book> {
-        Arc::clone(&self.book.borrow())
+    pub(crate) fn service_config(&self) -> Arc<ServiceConfig> {
+        Arc::clone(&self.service_config.borrow())
     }
 
     /// Hears of each book that comes into force.
-    pub(crate) fn changes(&self) -> watch::Receiver<Arc<Book>> {
-        self.book.subscribe()
+    pub(crate) fn changes(&self) -> watch::Receiver<Arc<ServiceConfig>> {
+        self.service_config.subscribe()
     }
 
     /// Reads the file again at once, even when it looks the same.
@@ -52,7 +52,7 @@ impl Shelf {
     }
 
     /// Reads the file when somebody asks for it, and when its bytes have changed. Never ends.
-    pub(crate) async fn mind(&self, mut seen: Option<Vec<u8>>, metrics: &Metrics) {
+    pub(crate) async fn watch_file(&self, mut seen: Option<Vec<u8>>, metrics: &Metrics) {
         let Some(file) = &self.file else {
             return std::future::pending().await;
         };
@@ -77,24 +77,29 @@ impl Shelf {
             }
             new = None;
             seen = read.as_ref().ok().cloned();
-            let book = match read {
+            let service_config = match read {
                 Ok(bytes) => read_elsewhere(file, bytes).await,
                 Err(why) => Err(format!("{}: {why}", file.display())),
             };
-            let book = book.and_then(|book| self.same_start(file, book));
-            self.take(book, metrics);
+            let service_config =
+                service_config.and_then(|service_config| self.same_start(file, service_config));
+            self.take(service_config, metrics);
         }
     }
 
     /// What is read at the start only. What waits in the previous store would never come back.
-    fn same_start(&self, file: &Path, book: Book) -> Result<Book, String> {
-        let now = self.book();
-        let changed = if book.store() != now.store() {
+    fn same_start(
+        &self,
+        file: &Path,
+        service_config: ServiceConfig,
+    ) -> Result<ServiceConfig, String> {
+        let now = self.service_config();
+        let changed = if service_config.store() != now.store() {
             "[store]"
-        } else if book.settings() != now.settings() {
+        } else if service_config.settings() != now.settings() {
             "[service]"
         } else {
-            return Ok(book);
+            return Ok(service_config);
         };
         Err(format!(
             "{}: {changed} is not the one that the service has started with; restart the service, or take that change back",
@@ -102,11 +107,11 @@ impl Shelf {
         ))
     }
 
-    fn take(&self, book: Result<Book, String>, metrics: &Metrics) {
-        metrics.loaded(book.is_ok());
-        match book {
-            Ok(book) => {
-                self.book.send_replace(Arc::new(book));
+    fn take(&self, service_config: Result<ServiceConfig, String>, metrics: &Metrics) {
+        metrics.loaded(service_config.is_ok());
+        match service_config {
+            Ok(service_config) => {
+                self.service_config.send_replace(Arc::new(service_config));
                 info!("the policy file was read, and holds from now on");
             }
             Err(error) => {
@@ -120,15 +125,15 @@ impl Shelf {
 }
 
 /// Files that a policy names are read as well, and each that does not answer takes its time.
-async fn read_elsewhere(file: &Path, bytes: Vec<u8>) -> Result<Book, String> {
+async fn read_elsewhere(file: &Path, bytes: Vec<u8>) -> Result<ServiceConfig, String> {
     let file = file.to_owned();
-    let read = tokio::task::spawn_blocking(move || read_book(&file, &bytes)).await;
+    let read = tokio::task::spawn_blocking(move || read_config(&file, &bytes)).await;
     read.unwrap_or_else(|why| Err(why.to_string()))
 }
 
 /// Reads a file's bytes.
-pub(crate) fn read_book(file: &Path, bytes: &[u8]) -> Result<Book, String> {
+pub(crate) fn read_config(file: &Path, bytes: &[u8]) -> Result<ServiceConfig, String> {
     let text = std::str::from_utf8(bytes)
         .map_err(|why| format!("{}: is not UTF-8: {why}", file.display()))?;
-    Book::read(text).map_err(|why| format!("{}:{why}", file.display()))
+    ServiceConfig::read(text).map_err(|why| format!("{}:{why}", file.display()))
 }

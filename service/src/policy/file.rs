@@ -26,8 +26,8 @@ pub struct PolicyFile {
     #[schemars(with = "Option<queue_watch::Configuration>")]
     pub(super) orphans: Option<Spanned<queue_watch::Configuration>>,
     /// Messages that are published with a delay (`x-delay`), by the exchange that publishers send them to.
-    #[schemars(with = "Option<delayed::Sections>")]
-    pub(super) delayed: Option<Spanned<delayed::Sections>>,
+    #[schemars(with = "Option<delayed::DelayedSections>")]
+    pub(super) delayed: Option<Spanned<delayed::DelayedSections>>,
     /// How the program runs. Read at the start: a change needs a restart.
     #[serde(default)]
     pub(super) service: Settings,
@@ -62,22 +62,22 @@ pub(super) struct Defaults {
     #[schemars(with = "Option<String>")]
     pub(super) retry: Option<Spanned<String>>,
     /// A consumer rejected the message. Unless given: retry.
-    pub(super) rejected: Option<Word>,
+    pub(super) rejected: Option<ActionName>,
     /// A client with the strategy `service` handed its failure over. Unless given: retry.
-    pub(super) failed: Option<Word>,
+    pub(super) failed: Option<ActionName>,
     /// The message's time to live ran out. Unless given: park.
-    pub(super) expired: Option<Word>,
+    pub(super) expired: Option<ActionName>,
     /// The queue was full, and the message was pushed out. Unless given: park.
-    pub(super) maxlen: Option<Word>,
+    pub(super) maxlen: Option<ActionName>,
     /// The message came back to its queue more often than that allows. Unless given: park.
     #[serde(rename = "delivery-limit")]
-    pub(super) delivery_limit: Option<Word>,
+    pub(super) delivery_limit: Option<ActionName>,
 }
 
 /// What becomes of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Word {
+pub(super) enum ActionName {
     /// It waits, and comes back to the tail of its queue.
     Retry,
     /// It is kept in the parking queue, with a record, for a person to look at.
@@ -106,13 +106,13 @@ pub(super) struct RuleEntry {
     #[schemars(with = "Option<String>")]
     pub(super) retry: Option<Spanned<String>>,
     /// It is parked, or dropped. Either this or `retry`.
-    pub(super) end: Option<End>,
+    pub(super) end: Option<TerminalAction>,
 }
 
 /// The end of a message that is not retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum End {
+pub(super) enum TerminalAction {
     /// It is kept in the parking queue, with a record, for a person to look at.
     Park,
     /// It is gone.

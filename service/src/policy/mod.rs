@@ -3,7 +3,7 @@
 //! ```text
 //! TOML ──► file (what may stand there) ──► book (checked, ready to ask) ──► Action
 //!                                           ▲
-//! SIGHUP, other bytes ──► shelf ────────────┘   a broken file is refused, and the old book stays
+//! SIGHUP, other bytes ──► config_watcher ────────────┘   a broken file is refused, and the old book stays
 //! ```
 
 mod config_watcher;
@@ -11,7 +11,7 @@ mod file;
 mod rule;
 mod service_config;
 
-pub(crate) use config_watcher::{Shelf, read_book};
+pub(crate) use config_watcher::{ConfigWatcher, read_config};
 pub use file::{PolicyFile, Reason, schema};
 pub use rule::Action;
-pub use service_config::Book;
+pub use service_config::ServiceConfig;

@@ -6,7 +6,7 @@ use retryrmq::{Failure, Policy, Rule, types::FieldTable};
 use retryrmq_operator::glob::glob;
 use serde_json::{Value, json};
 
-use super::file::{End, Reason, Reasons, RuleEntry};
+use super::file::{Reason, Reasons, RuleEntry, TerminalAction};
 
 /// What becomes of a dead letter.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,7 +21,7 @@ pub enum Action {
 
 /// A rule that was checked.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Line {
+pub(super) struct CheckedRule {
     queue: Option<String>,
     reasons: Vec<Reason>,
     /// The conditions that consumers have as well.
@@ -34,7 +34,7 @@ pub(super) struct Line {
 /// What a rule without reasons is about: an attempt has failed, however the consumer says so.
 const FAILURES: [Reason; 2] = [Reason::Rejected, Reason::Failed];
 
-impl Line {
+impl CheckedRule {
     /// Checks a rule. `retry` is the policy it names, read.
     ///
     /// # Errors
@@ -42,8 +42,8 @@ impl Line {
     pub(super) fn read(entry: &RuleEntry, retry: Option<Policy>) -> Result<Self, &'static str> {
         let action = match (retry, entry.end) {
             (Some(policy), None) => Action::Retry(policy),
-            (None, Some(End::Park)) => Action::Park,
-            (None, Some(End::Drop)) => Action::Drop,
+            (None, Some(TerminalAction::Park)) => Action::Park,
+            (None, Some(TerminalAction::Drop)) => Action::Drop,
             (None, None) => {
                 return Err(
                     "this rule says nothing; add `retry = \"fixed(5s)\"`, `end = \"park\"` or `end = \"drop\"`",

@@ -1,25 +1,27 @@
 //! A policy that was read and checked, ready to be asked.
 
 use retryrmq::{Failure, Policy, types::FieldTable};
-use retryrmq_operator::configuration::Misread;
+use retryrmq_operator::configuration::ConfigError;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::{
-    file::{PolicyFile, Reason, Word},
-    rule::{Action, Line},
+    file::{ActionName, PolicyFile, Reason},
+    rule::{Action, CheckedRule},
 };
-use crate::{Settings, alerting_runtime::Sections, alerts, delayed, history, store::redis, web};
+use crate::{
+    Settings, alerting_runtime::AlertSections, alerts, delayed, history, store::redis, web,
+};
 
 /// What becomes of each dead letter.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Book {
-    lines: Vec<Line>,
+pub struct ServiceConfig {
+    lines: Vec<CheckedRule>,
     otherwise: Policy,
-    ends: [(Reason, Word); 5],
-    sections: Sections,
+    ends: [(Reason, ActionName); 5],
+    sections: AlertSections,
     store: Option<redis::Configuration>,
-    delayed: delayed::Sections,
+    delayed: delayed::DelayedSections,
     settings: Settings,
     history: history::Configuration,
     page: web::Configuration,
@@ -27,23 +29,23 @@ pub struct Book {
 
 /// What was not a failure of a consumer is not retried unless somebody says so: a message that outlived its time would be late again, and
 /// one that a full queue pushed out would push out the next.
-const ENDS: [(Reason, Word); 5] = [
-    (Reason::Rejected, Word::Retry),
-    (Reason::Failed, Word::Retry),
-    (Reason::Expired, Word::Park),
-    (Reason::Maxlen, Word::Park),
-    (Reason::DeliveryLimit, Word::Park),
+const ENDS: [(Reason, ActionName); 5] = [
+    (Reason::Rejected, ActionName::Retry),
+    (Reason::Failed, ActionName::Retry),
+    (Reason::Expired, ActionName::Park),
+    (Reason::Maxlen, ActionName::Park),
+    (Reason::DeliveryLimit, ActionName::Park),
 ];
 
-impl Default for Book {
+impl Default for ServiceConfig {
     fn default() -> Self {
         Self {
             lines: Vec::new(),
             otherwise: Policy::default(),
             ends: ENDS,
-            sections: Sections::default(),
+            sections: AlertSections::default(),
             store: None,
-            delayed: delayed::Sections::default(),
+            delayed: delayed::DelayedSections::default(),
             settings: Settings::default(),
             history: history::Configuration::default(),
             page: web::Configuration::default(),
@@ -51,26 +53,26 @@ impl Default for Book {
     }
 }
 
-impl Book {
+impl ServiceConfig {
     /// Reads the text of a policy file.
     ///
     /// # Errors
     /// What cannot be read, with its line and column and what to change: no TOML, an unknown key, a policy that cannot work, a rule that says
     /// nothing or two things.
-    pub fn read(text: &str) -> Result<Self, Misread> {
+    pub fn read(text: &str) -> Result<Self, ConfigError> {
         let file: PolicyFile = toml::from_str(text).map_err(|why| {
             let offset = why.span().map_or(0, |span| span.start);
             let words: Vec<&str> = why.message().split_whitespace().collect();
-            Misread::at(text, offset, words.join(" "))
+            ConfigError::at(text, offset, words.join(" "))
         })?;
-        let policy = |said: &toml::Spanned<String>| -> Result<Policy, Misread> {
+        let policy = |said: &toml::Spanned<String>| -> Result<Policy, ConfigError> {
             let policy: retryrmq::Result<Policy> = said.get_ref().parse();
             let checked = policy.and_then(|policy| policy.validate().map(|()| policy));
-            checked.map_err(|why| Misread::at(text, said.span().start, why.to_string()))
+            checked.map_err(|why| ConfigError::at(text, said.span().start, why.to_string()))
         };
-        let mut book = Self::default();
+        let mut service_config = Self::default();
         if let Some(said) = &file.alerts {
-            let fault = |why: String| Misread::at(text, said.span().start, why);
+            let fault = |why: String| ConfigError::at(text, said.span().start, why);
             said.get_ref().check().map_err(fault)?;
             let orphans = file.orphans.as_ref().map(toml::Spanned::get_ref);
             if orphans.is_some_and(|watched| watched.enabled) {
@@ -78,32 +80,32 @@ impl Book {
             }
         }
         if let Some(said) = &file.orphans {
-            let fault = |why: String| Misread::at(text, said.span().start, why);
+            let fault = |why: String| ConfigError::at(text, said.span().start, why);
             said.get_ref().check().map_err(fault)?;
         }
         if let Some(said) = file.delayed {
-            let fault = |why: String| Misread::at(text, said.span().start, why);
+            let fault = |why: String| ConfigError::at(text, said.span().start, why);
             delayed::check(said.get_ref()).map_err(fault)?;
-            book.delayed = said.into_inner();
+            service_config.delayed = said.into_inner();
         }
-        book.settings = file.service;
+        service_config.settings = file.service;
         if let Some(said) = file.history {
             let place = said.span().start;
-            book.history = said.into_inner();
-            let checked = book.history.check();
-            checked.map_err(|why| Misread::at(text, place, why))?;
+            service_config.history = said.into_inner();
+            let checked = service_config.history.check();
+            checked.map_err(|why| ConfigError::at(text, place, why))?;
         }
         if let Some(said) = file.page {
             let place = said.span().start;
-            book.page = said.into_inner();
-            let checked = book.page.check();
-            checked.map_err(|why| Misread::at(text, place, why))?;
+            service_config.page = said.into_inner();
+            let checked = service_config.page.check();
+            checked.map_err(|why| ConfigError::at(text, place, why))?;
         }
         let defaults = &file.defaults;
         if let Some(said) = &defaults.retry {
-            book.otherwise = policy(said)?;
+            service_config.otherwise = policy(said)?;
         }
-        for (reason, word) in &mut book.ends {
+        for (reason, word) in &mut service_config.ends {
             let said = match reason {
                 Reason::Rejected => defaults.rejected,
                 Reason::Failed => defaults.failed,
@@ -115,11 +117,13 @@ impl Book {
         }
         for rule in &file.rules {
             let entry = rule.get_ref();
-            let bad = |why: &str| Misread::at(text, rule.span().start, why);
+            let bad = |why: &str| ConfigError::at(text, rule.span().start, why);
             let retry = entry.retry.as_ref().map(policy).transpose()?;
-            book.lines.push(Line::read(entry, retry).map_err(bad)?);
+            service_config
+                .lines
+                .push(CheckedRule::read(entry, retry).map_err(bad)?);
         }
-        book.sections = Sections {
+        service_config.sections = AlertSections {
             alerts: file.alerts.map(toml::Spanned::into_inner),
             orphans: file.orphans.map(toml::Spanned::into_inner),
         };
@@ -128,16 +132,16 @@ impl Book {
             let configuration = said.into_inner();
             configuration
                 .check()
-                .map_err(|why| Misread::at(text, place, why.to_string()))?;
-            book.store = Some(configuration);
+                .map_err(|why| ConfigError::at(text, place, why.to_string()))?;
+            service_config.store = Some(configuration);
         }
-        Ok(book)
+        Ok(service_config)
     }
 
     /// Equal where the same becomes of each message: of the defaults, the rules and the exchanges with delays. No secret goes in, and no
     /// words of one version, because the services of a virtual host show it to each other.
     pub(crate) fn digest(&self) -> String {
-        let rules: Vec<_> = self.lines.iter().map(Line::said).collect();
+        let rules: Vec<_> = self.lines.iter().map(CheckedRule::said).collect();
         let whole = json!([rules, self.otherwise.to_string(), self.ends, self.delayed]);
         let digest = Sha256::digest(whole.to_string());
         digest[..8]
@@ -147,7 +151,7 @@ impl Book {
     }
 
     /// Who is told what.
-    pub(crate) fn sections(&self) -> &Sections {
+    pub(crate) fn sections(&self) -> &AlertSections {
         &self.sections
     }
 
@@ -158,7 +162,7 @@ impl Book {
     }
 
     /// Whose messages are kept until they are due.
-    pub(crate) fn delayed(&self) -> &delayed::Sections {
+    pub(crate) fn delayed(&self) -> &delayed::DelayedSections {
         &self.delayed
     }
 
@@ -209,15 +213,15 @@ impl Book {
         let Some(reason) = reason else {
             return Action::Park;
         };
-        let holds = |line: &&Line| line.holds(queue, routing_key, headers, reason, failure);
+        let holds = |line: &&CheckedRule| line.holds(queue, routing_key, headers, reason, failure);
         if let Some(line) = self.lines.iter().find(holds) {
             return line.action().clone();
         }
         let word = self.ends.iter().find(|(of, _)| *of == reason);
         match word.map(|(_, word)| *word) {
-            Some(Word::Retry) => Action::Retry(self.otherwise.clone()),
-            Some(Word::Drop) => Action::Drop,
-            Some(Word::Park) | None => Action::Park,
+            Some(ActionName::Retry) => Action::Retry(self.otherwise.clone()),
+            Some(ActionName::Drop) => Action::Drop,
+            Some(ActionName::Park) | None => Action::Park,
         }
     }
 }
@@ -258,20 +262,26 @@ retry = "fixed(1m, retries=1)"
         }
     }
 
-    fn ask(book: &Book, queue: &str, key: &str, kind: Option<&str>, reason: Reason) -> String {
+    fn ask(
+        service_config: &ServiceConfig,
+        queue: &str,
+        key: &str,
+        kind: Option<&str>,
+        reason: Reason,
+    ) -> String {
         let headers = kind.map(|kind| {
             let mut table = FieldTable::default();
             table.insert("kind".into(), AMQPValue::LongString(kind.into()));
             table
         });
         let failure = Failure::default();
-        named(&book.action(queue, key, headers.as_ref(), Some(reason), &failure))
+        named(&service_config.action(queue, key, headers.as_ref(), Some(reason), &failure))
     }
 
     #[test]
     fn the_first_rule_that_holds_decides_and_else_the_defaults() {
         use Reason::{DeliveryLimit, Expired, Failed, Maxlen, Rejected};
-        let book = Book::read(FILE).unwrap();
+        let service_config = ServiceConfig::read(FILE).unwrap();
         for (queue, key, kind, reason, expected) in [
             ("orders", "a", None, Rejected, "fixed(2s, retries=4)"),
             ("orders", "a", None, Maxlen, "fixed(2s, retries=4)"),
@@ -307,7 +317,7 @@ retry = "fixed(1m, retries=1)"
                 "fixed(2s, retries=4)",
             ),
         ] {
-            let said = ask(&book, queue, key, kind, reason);
+            let said = ask(&service_config, queue, key, kind, reason);
             assert!(
                 said.starts_with(expected),
                 "{queue} {key} {kind:?} {reason:?}: {said}"
@@ -317,27 +327,30 @@ retry = "fixed(1m, retries=1)"
 
     #[test]
     fn without_a_file_what_was_rejected_is_retried_and_the_rest_parked() {
-        let book = Book::default();
-        assert_eq!(Book::read("").unwrap(), book);
+        let service_config = ServiceConfig::default();
+        assert_eq!(ServiceConfig::read("").unwrap(), service_config);
         let usual = Policy::default().to_string();
         for reason in [Reason::Rejected, Reason::Failed] {
-            assert_eq!(ask(&book, "q", "k", None, reason), usual);
+            assert_eq!(ask(&service_config, "q", "k", None, reason), usual);
         }
         for reason in [Reason::Expired, Reason::Maxlen, Reason::DeliveryLimit] {
-            assert_eq!(ask(&book, "q", "k", None, reason), "park");
+            assert_eq!(ask(&service_config, "q", "k", None, reason), "park");
         }
         let failure = Failure::default();
-        assert_eq!(book.action("q", "k", None, None, &failure), Action::Park);
+        assert_eq!(
+            service_config.action("q", "k", None, None, &failure),
+            Action::Park
+        );
     }
 
     #[test]
     fn a_rule_with_an_error_is_about_failures_of_that_type_that_were_handed_over() {
-        let book = "[[rules]]\nqueue = \"orders\"\nerror_type = \"db.*Timeout\"\nretry = \"fixed(7s)\"\n\
+        let service_config = "[[rules]]\nqueue = \"orders\"\nerror_type = \"db.*Timeout\"\nretry = \"fixed(7s)\"\n\
                     [[rules]]\nerror_type = \"*\"\nreason = [\"failed\"]\nend = \"park\"\n";
-        let book = Book::read(book).unwrap();
+        let service_config = ServiceConfig::read(service_config).unwrap();
         let ask = |queue, reason, kind| {
             let failure = Failure::new("late").of_type(kind);
-            named(&book.action(queue, "k", None, Some(reason), &failure))
+            named(&service_config.action(queue, "k", None, Some(reason), &failure))
         };
         let usual = Policy::default().to_string();
         assert!(ask("orders", Reason::Failed, "db.ReadTimeout").starts_with("fixed(7s"));
@@ -395,7 +408,7 @@ retry = "fixed(1m, retries=1)"
             ("[store.redis]\nadress = []", "2:1", "unknown field"),
             ("\n[store.redis]\nconnections = 0", "2:1", "`connections`"),
         ] {
-            let why = Book::read(text).unwrap_err().to_string();
+            let why = ServiceConfig::read(text).unwrap_err().to_string();
             assert!(
                 why.starts_with(place) && why.contains(says),
                 "{text}: {why}"
@@ -407,9 +420,9 @@ retry = "fixed(1m, retries=1)"
     fn a_rule_about_any_routing_key_is_the_last_one_unless_queues_are_watched() {
         let alerts = "[[alerts.rules]]\nname = \"rest\"\nrouting_key = \"#\"\nseverity = \"count\"\n\
                       [alerts.channels.a]\nseverities = [\"wake\"]\nlog = {}\n";
-        Book::read(alerts).unwrap();
-        Book::read(&format!("{alerts}[orphans]\nenabled = false\n")).unwrap();
-        let why = Book::read(&format!("{alerts}[orphans]\n")).unwrap_err();
+        ServiceConfig::read(alerts).unwrap();
+        ServiceConfig::read(&format!("{alerts}[orphans]\nenabled = false\n")).unwrap();
+        let why = ServiceConfig::read(&format!("{alerts}[orphans]\n")).unwrap_err();
         let why = why.to_string();
         assert!(
             why.contains("`routing_key`") && why.contains("`rest`"),
@@ -419,8 +432,8 @@ retry = "fixed(1m, retries=1)"
 
     #[test]
     fn the_digest_is_of_what_becomes_of_messages_and_of_nothing_else() {
-        let digest = |text: &str| Book::read(text).unwrap().digest();
-        assert_eq!(digest(""), Book::default().digest());
+        let digest = |text: &str| ServiceConfig::read(text).unwrap().digest();
+        assert_eq!(digest(""), ServiceConfig::default().digest());
         let rule = "[[rules]]\nqueue = \"a\"\nreason = [\"expired\", \"maxlen\"]\nend = \"park\"\n";
         let same = "# the same\n[[rules]]\nend = \"park\"\nreason = [\"maxlen\", \"expired\"]\nqueue = \"a\"\n";
         assert_eq!(digest(rule), digest(same));
@@ -484,15 +497,15 @@ retry = "fixed(1m, retries=1)"
     proptest! {
         #[test]
         fn any_text_is_read_or_refused(text in "\\PC{0,200}") {
-            let _ = Book::read(&text);
+            let _ = ServiceConfig::read(&text);
         }
 
         #[test]
         fn every_message_has_an_end(
             queue in "[a-z.]{0,12}", key in "[a-z.]{0,12}", word in "[a-z_]{0,12}",
         ) {
-            let book = Book::read(FILE).unwrap();
-            let action = book.action(&queue, &key, None, Reason::parse(&word), &Failure::default());
+            let service_config = ServiceConfig::read(FILE).unwrap();
+            let action = service_config.action(&queue, &key, None, Reason::parse(&word), &Failure::default());
             if Reason::parse(&word).is_none() {
                 prop_assert_eq!(action, Action::Park);
             }

@@ -7,7 +7,7 @@ use retryrmq_operator::glob::glob;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Span;
+use crate::ConfigDuration;
 
 /// Which queues are watched, how, and when people are told.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -16,9 +16,9 @@ pub struct Configuration {
     /// Whether queues are watched at all.
     pub enabled: bool,
     /// How often they are looked at.
-    pub every: Span,
+    pub every: ConfigDuration,
     /// A queue with messages or bindings is an orphan when it had no consumer for so long.
-    pub after: Span,
+    pub after: ConfigDuration,
     /// The queues that are watched; `*` is any text.
     pub include: Vec<String>,
     /// Those of them that are not.
@@ -26,9 +26,9 @@ pub struct Configuration {
     /// A parking queue that grows by so many messages within `parked_within` is told.
     pub parked_growth: u64,
     /// See `parked_growth`.
-    pub parked_within: Span,
+    pub parked_within: ConfigDuration,
     /// A consumer that holds messages and acknowledges none for so long, while others wait, is told.
-    pub stuck_after: Span,
+    pub stuck_after: ConfigDuration,
     /// Queues to ask for by name (AMQP, passive), which needs no plugin. Where neither the management API nor `prometheus` lists the
     /// queues, these are all.
     pub queues: Vec<String>,
@@ -42,13 +42,13 @@ impl Default for Configuration {
     fn default() -> Self {
         Self {
             enabled: true,
-            every: Span::seconds(30),
-            after: Span::minutes(15),
+            every: ConfigDuration::seconds(30),
+            after: ConfigDuration::minutes(15),
             include: vec!["*".to_owned()],
             exclude: vec!["amq.gen-*".to_owned()],
             parked_growth: 100,
-            parked_within: Span::minutes(60),
-            stuck_after: Span::minutes(10),
+            parked_within: ConfigDuration::minutes(60),
+            stuck_after: ConfigDuration::minutes(10),
             queues: Vec::new(),
             prometheus: Vec::new(),
             ca: None,
@@ -62,8 +62,8 @@ impl Configuration {
     /// # Errors
     /// One sentence that names what to change.
     pub fn check(&self) -> Result<(), String> {
-        let least = Span(Duration::from_millis(100));
-        let most = Span::minutes(7 * 24 * 60);
+        let least = ConfigDuration(Duration::from_millis(100));
+        let most = ConfigDuration::minutes(7 * 24 * 60);
         for (name, span, least) in [
             ("every", self.every, least),
             ("after", self.after, self.every),

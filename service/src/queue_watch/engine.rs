@@ -10,8 +10,8 @@ use std::{
 
 use retryrmq::{dropped_queue, parking_queue, unreadable_queue, work_queue_of};
 
-use super::{Configuration, Sight, Snapshot};
-use crate::{Trouble, TroubleState};
+use super::{Configuration, QueueView, Snapshot};
+use crate::{QueueTrouble, TroubleState};
 
 /// A queue with messages or bindings, and nobody consumes it.
 pub const NO_CONSUMER: &str = "no_consumer";
@@ -22,7 +22,7 @@ pub const GONE: &str = "work_queue_gone";
 /// A consumer holds messages and acknowledges none.
 pub const UNACKNOWLEDGED: &str = "unacknowledged";
 
-/// A trouble that lasts is told again, so that a speaker that lost its memory knows, and one that hears nothing can give it up.
+/// A trouble that lasts is told again, so that a leader that lost its memory knows, and one that hears nothing can give it up.
 const AGAIN: Duration = Duration::from_secs(3_600);
 /// How many looks may fail before what was seen before them no longer counts.
 const GAPS: u32 = 3;
@@ -36,14 +36,14 @@ pub struct Engine {
     vhost: String,
     /// Queues of the service itself.
     own: Vec<String>,
-    queues: BTreeMap<String, Watched>,
+    queues: BTreeMap<String, WatchedQueue>,
 }
 
 #[derive(Debug)]
-struct Watched {
+struct WatchedQueue {
     seen: Instant,
     /// By kind.
-    cases: BTreeMap<&'static str, Case>,
+    cases: BTreeMap<&'static str, ProblemState>,
     /// Sizes of a parking queue, the oldest first.
     samples: VecDeque<(Instant, u64)>,
     /// The size of a parking queue before it grew: what people were told of is gone when it has no more than that.
@@ -52,7 +52,7 @@ struct Watched {
 }
 
 #[derive(Debug, Default)]
-struct Case {
+struct ProblemState {
     /// Since when it looks bad without a break.
     since: Option<Instant>,
     /// When people were told last.
@@ -64,7 +64,7 @@ struct Case {
 }
 
 /// How a queue looks.
-enum Look {
+enum QueueHealth {
     Well,
     /// With what to say, and how long that must last.
     Bad(String, Duration),
@@ -86,7 +86,12 @@ impl Engine {
 
     /// Takes a snapshot, and tells who is in trouble now and who no longer. `tell` says whether it took that: if it did not, it is told
     /// again after the next snapshot.
-    pub fn on(&mut self, snapshot: &Snapshot, now: Instant, mut tell: impl FnMut(Trouble) -> bool) {
+    pub fn on(
+        &mut self,
+        snapshot: &Snapshot,
+        now: Instant,
+        mut tell: impl FnMut(QueueTrouble) -> bool,
+    ) {
         let mut queues = std::mem::take(&mut self.queues);
         queues.retain(|queue, watched| {
             if snapshot.is_gone(queue) != Some(true) {
@@ -99,12 +104,12 @@ impl Engine {
             });
             !watched.cases.is_empty()
         });
-        for (queue, sight) in &snapshot.queues {
+        for (queue, view) in &snapshot.queues {
             let is_own = self.own.iter().any(|own| own == queue);
-            if is_own || sight.temporary || !self.configuration.watches(queue) {
+            if is_own || view.temporary || !self.configuration.watches(queue) {
                 continue;
             }
-            let watched = queues.entry(queue.clone()).or_insert_with(|| Watched {
+            let watched = queues.entry(queue.clone()).or_insert_with(|| WatchedQueue {
                 seen: now,
                 cases: BTreeMap::new(),
                 samples: VecDeque::new(),
@@ -120,7 +125,7 @@ impl Engine {
                 watched.samples.clear();
             }
             watched.seen = now;
-            for (kind, look) in self.looks(queue, *sight, snapshot, watched, now) {
+            for (kind, look) in self.looks(queue, *view, snapshot, watched, now) {
                 let case = watched.cases.entry(kind).or_default();
                 self.judge(queue, kind, look, case, now, &mut tell);
             }
@@ -131,28 +136,28 @@ impl Engine {
     fn looks(
         &self,
         queue: &str,
-        sight: Sight,
+        view: QueueView,
         snapshot: &Snapshot,
-        watched: &mut Watched,
+        watched: &mut WatchedQueue,
         now: Instant,
-    ) -> Vec<(&'static str, Look)> {
+    ) -> Vec<(&'static str, QueueHealth)> {
         let mut looks = Vec::new();
         match work_queue_of(queue) {
             Some(work) if queue == parking_queue(work) || queue == unreadable_queue(work) => {
                 looks.extend(
-                    self.parking(queue, sight, watched, now)
+                    self.parking(queue, view, watched, now)
                         .map(|look| (PARKING_GROWS, look)),
                 );
             }
             // The broker deletes what is there, and nobody waits for it.
             Some(work) if queue == dropped_queue(work) => {}
             Some(work) => {
-                looks.extend(waiting(queue, work, sight, snapshot).map(|look| (GONE, look)))
+                looks.extend(waiting(queue, work, view, snapshot).map(|look| (GONE, look)))
             }
             None => {
-                looks.extend(self.consumers(queue, sight).map(|look| (NO_CONSUMER, look)));
+                looks.extend(self.consumers(queue, view).map(|look| (NO_CONSUMER, look)));
                 looks.extend(
-                    self.acks(queue, sight, watched)
+                    self.acks(queue, view, watched)
                         .map(|look| (UNACKNOWLEDGED, look)),
                 );
             }
@@ -160,38 +165,43 @@ impl Engine {
         looks
     }
 
-    fn consumers(&self, queue: &str, sight: Sight) -> Option<Look> {
-        if sight.consumers? > 0 {
-            return Some(Look::Well);
+    fn consumers(&self, queue: &str, view: QueueView) -> Option<QueueHealth> {
+        if view.consumers? > 0 {
+            return Some(QueueHealth::Well);
         }
         let after = self.configuration.after;
-        match (sight.ready, sight.bound) {
-            (Some(ready), _) if ready > 0 => Some(Look::Bad(
+        match (view.ready, view.bound) {
+            (Some(ready), _) if ready > 0 => Some(QueueHealth::Bad(
                 format!(
                     "nobody has consumed the queue `{queue}` for {after}, and {ready} messages wait in it"
                 ),
                 after.0,
             )),
-            (_, Some(true)) => Some(Look::Bad(
+            (_, Some(true)) => Some(QueueHealth::Bad(
                 format!(
                     "nobody has consumed the queue `{queue}` for {after}, and an exchange is bound to it"
                 ),
                 after.0,
             )),
-            (Some(_), _) => Some(Look::Well), // nothing waits, and nothing comes that anybody knows of
+            (Some(_), _) => Some(QueueHealth::Well), // nothing waits, and nothing comes that anybody knows of
             (None, _) => None,
         }
     }
 
-    fn acks(&self, queue: &str, sight: Sight, watched: &mut Watched) -> Option<Look> {
-        let acknowledged = sight.acknowledged?;
+    fn acks(
+        &self,
+        queue: &str,
+        view: QueueView,
+        watched: &mut WatchedQueue,
+    ) -> Option<QueueHealth> {
+        let acknowledged = view.acknowledged?;
         let before = watched.acknowledged.replace(acknowledged);
-        let (ready, held) = (sight.ready?, sight.unacknowledged?);
+        let (ready, held) = (view.ready?, view.unacknowledged?);
         if before != Some(acknowledged) || ready == 0 || held == 0 {
-            return Some(Look::Well);
+            return Some(QueueHealth::Well);
         }
         let after = self.configuration.stuck_after;
-        Some(Look::Bad(
+        Some(QueueHealth::Bad(
             format!(
                 "the consumers of the queue `{queue}` hold {held} messages and have acknowledged none for {after}, while {ready} wait"
             ),
@@ -202,11 +212,11 @@ impl Engine {
     fn parking(
         &self,
         queue: &str,
-        sight: Sight,
-        watched: &mut Watched,
+        view: QueueView,
+        watched: &mut WatchedQueue,
         now: Instant,
-    ) -> Option<Look> {
-        let size = sight.ready? + sight.unacknowledged.unwrap_or(0); // a look holds some
+    ) -> Option<QueueHealth> {
+        let size = view.ready? + view.unacknowledged.unwrap_or(0); // a look holds some
         let within = self.configuration.parked_within;
         let samples = &mut watched.samples;
         while samples
@@ -233,12 +243,12 @@ impl Engine {
             }
             let text =
                 format!("the queue `{queue}` has {size} messages, {growth} more than {within} ago");
-            return Some(Look::Bad(text, Duration::ZERO));
+            return Some(QueueHealth::Bad(text, Duration::ZERO));
         }
         // Another replica, or this one before it was restarted, may have told people of any that are parked.
         Some(match size <= watched.size_before.unwrap_or(0) {
-            true => Look::Well,
-            false => Look::Lasting(format!("the queue `{queue}` still has {size} messages")),
+            true => QueueHealth::Well,
+            false => QueueHealth::Lasting(format!("the queue `{queue}` still has {size} messages")),
         })
     }
 
@@ -246,16 +256,16 @@ impl Engine {
         &self,
         queue: &str,
         kind: &'static str,
-        look: Look,
-        case: &mut Case,
+        look: QueueHealth,
+        case: &mut ProblemState,
         now: Instant,
-        tell: &mut impl FnMut(Trouble) -> bool,
+        tell: &mut impl FnMut(QueueTrouble) -> bool,
     ) {
         let is_due = |told: Option<Instant>| {
             told.is_none_or(|told| now.saturating_duration_since(told) >= AGAIN)
         };
         match look {
-            Look::Well => {
+            QueueHealth::Well => {
                 case.since = None;
                 let is_news = case.told.is_some() || !case.was_well;
                 let text = || format!("the queue `{queue}` is well again");
@@ -263,16 +273,17 @@ impl Engine {
                     (case.told, case.lasting, case.was_well) = (None, None, true);
                 }
             }
-            Look::Lasting(text) => {
+            QueueHealth::Lasting(text) => {
                 case.since = None;
                 let is_due = is_due(case.lasting);
                 if is_due && tell(self.trouble(queue, kind, text, TroubleState::Lasting)) {
                     (case.lasting, case.was_well) = (Some(now), false);
                 }
             }
-            Look::Bad(text, patience) => {
+            QueueHealth::Bad(text, time_limit) => {
                 let since = *case.since.get_or_insert(now);
-                let lasts = now.saturating_duration_since(since) >= patience || case.told.is_some();
+                let lasts =
+                    now.saturating_duration_since(since) >= time_limit || case.told.is_some();
                 let is_news = is_due(case.told);
                 if lasts && is_news && tell(self.trouble(queue, kind, text, TroubleState::Begun)) {
                     case.told = Some(now);
@@ -287,8 +298,8 @@ impl Engine {
         kind: &'static str,
         text: String,
         state: TroubleState,
-    ) -> Trouble {
-        Trouble {
+    ) -> QueueTrouble {
+        QueueTrouble {
             vhost: self.vhost.clone(),
             queue: queue.to_owned(),
             kind,
@@ -301,10 +312,10 @@ impl Engine {
 /// A work queue may be deleted and made anew in a moment.
 const MOMENT: Duration = Duration::from_secs(60);
 
-fn waiting(queue: &str, work: &str, sight: Sight, snapshot: &Snapshot) -> Option<Look> {
-    let messages = sight.ready? + sight.unacknowledged.unwrap_or(0);
+fn waiting(queue: &str, work: &str, view: QueueView, snapshot: &Snapshot) -> Option<QueueHealth> {
+    let messages = view.ready? + view.unacknowledged.unwrap_or(0);
     match snapshot.is_gone(work)? {
-        true if messages > 0 => Some(Look::Bad(
+        true if messages > 0 => Some(QueueHealth::Bad(
             format!(
                 "{messages} messages wait in `{queue}` for the queue `{work}`, which does not exist any more"
             ),
@@ -313,7 +324,7 @@ fn waiting(queue: &str, work: &str, sight: Sight, snapshot: &Snapshot) -> Option
         // With at-least-once dead-lettering, what is due and cannot return is counted by some sources only: that none is ready
         // does not say that none is there.
         true => None,
-        false => Some(Look::Well),
+        false => Some(QueueHealth::Well),
     }
 }
 
@@ -322,7 +333,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Span;
+    use crate::ConfigDuration;
 
     const EVERY: Duration = Duration::from_secs(30);
 
@@ -334,27 +345,27 @@ mod tests {
         )
     }
 
-    fn sight(ready: u64, consumers: u64) -> Sight {
-        Sight {
+    fn view(ready: u64, consumers: u64) -> QueueView {
+        QueueView {
             ready: Some(ready),
             unacknowledged: Some(0),
             consumers: Some(consumers),
-            ..Sight::default()
+            ..QueueView::default()
         }
     }
 
-    fn seen<const N: usize>(queues: [(&str, Sight); N]) -> Snapshot {
+    fn seen<const N: usize>(queues: [(&str, QueueView); N]) -> Snapshot {
         Snapshot {
             queues: queues
                 .into_iter()
-                .map(|(name, sight)| (name.to_owned(), sight))
+                .map(|(name, view)| (name.to_owned(), view))
                 .collect(),
             complete: true,
             ..Snapshot::default()
         }
     }
 
-    fn name(trouble: &Trouble) -> String {
+    fn name(trouble: &QueueTrouble) -> String {
         let mark = match trouble.state {
             TroubleState::Begun => '+',
             TroubleState::Lasting => '=',
@@ -384,14 +395,14 @@ mod tests {
     #[test]
     fn an_orphan_is_told_once_after_its_time_and_is_over_when_somebody_comes() {
         let (mut engine, mut at) = (engine(), Instant::now());
-        let alone = seen([("orders", sight(3, 0))]);
+        let alone = seen([("orders", view(3, 0))]);
         assert!(story(&mut engine, &mut at, 30, &alone).is_empty());
         assert_eq!(
             story(&mut engine, &mut at, 1, &alone),
             ["+orders:no_consumer"]
         );
         assert!(story(&mut engine, &mut at, 60, &alone).is_empty());
-        let served = seen([("orders", sight(3, 1))]);
+        let served = seen([("orders", view(3, 1))]);
         assert_eq!(
             story(&mut engine, &mut at, 3, &served),
             ["-orders:no_consumer"]
@@ -401,7 +412,7 @@ mod tests {
     #[test]
     fn a_source_that_fails_neither_raises_nor_resolves() {
         let (mut engine, mut at) = (engine(), Instant::now());
-        let alone = seen([("orders", sight(3, 0))]);
+        let alone = seen([("orders", view(3, 0))]);
         story(&mut engine, &mut at, 25, &alone);
         at += Duration::from_secs(3_600); // nobody looked
         assert!(story(&mut engine, &mut at, 30, &alone).is_empty());
@@ -411,7 +422,7 @@ mod tests {
         );
         // One that sees only a part, or does not know.
         let part = Snapshot::default();
-        let unknown = seen([("orders", Sight::default())]);
+        let unknown = seen([("orders", QueueView::default())]);
         assert!(story(&mut engine, &mut at, 10, &part).is_empty());
         assert!(story(&mut engine, &mut at, 10, &unknown).is_empty());
         // It is gone where everything is seen.
@@ -424,24 +435,24 @@ mod tests {
     #[test]
     fn what_nobody_has_to_look_after_is_no_orphan() {
         let (mut engine, mut at) = (engine(), Instant::now());
-        let temporary = Sight {
+        let temporary = QueueView {
             temporary: true,
-            ..sight(3, 0)
+            ..view(3, 0)
         };
         let nobody = seen([
             ("temporary", temporary),
-            ("amq.gen-x", sight(3, 0)),
-            ("retryrmq.reports", sight(3, 0)),
-            ("orders", sight(0, 1)),
-            ("orders.retry.1000", sight(3, 0)),
-            ("orders.parked", sight(3, 0)),
-            ("empty", sight(0, 0)),
+            ("amq.gen-x", view(3, 0)),
+            ("retryrmq.reports", view(3, 0)),
+            ("orders", view(0, 1)),
+            ("orders.retry.1000", view(3, 0)),
+            ("orders.parked", view(3, 0)),
+            ("empty", view(0, 0)),
         ]);
         let said = story(&mut engine, &mut at, 100, &nobody);
         assert!(!said.iter().any(|said| said.starts_with('+')), "{said:?}");
-        let bound = Sight {
+        let bound = QueueView {
             bound: Some(true),
-            ..sight(0, 0)
+            ..view(0, 0)
         };
         assert_eq!(
             story(&mut engine, &mut at, 31, &seen([("empty", bound)])),
@@ -452,7 +463,7 @@ mod tests {
     #[test]
     fn a_new_engine_says_of_a_parking_queue_that_it_is_well_when_it_is_empty() {
         let (mut engine, mut at) = (engine(), Instant::now());
-        let parked = |n| seen([("orders.parked", sight(n, 0))]);
+        let parked = |n| seen([("orders.parked", view(n, 0))]);
         let lasts = ["=orders.parked:parking_grows"];
         assert_eq!(story(&mut engine, &mut at, 100, &parked(5_000)), lasts);
         // Again within the four hours after which an incident is given up.
@@ -466,12 +477,12 @@ mod tests {
     #[test]
     fn messages_that_wait_for_a_queue_that_is_gone_are_told() {
         let (mut engine, mut at) = (engine(), Instant::now());
-        let orphaned = seen([("orders.retry.1000", sight(2, 0))]);
+        let orphaned = seen([("orders.retry.1000", view(2, 0))]);
         assert_eq!(
             story(&mut engine, &mut at, 3, &orphaned),
             ["+orders.retry.1000:work_queue_gone"]
         );
-        let back = seen([("orders.retry.1000", sight(2, 0)), ("orders", sight(0, 1))]);
+        let back = seen([("orders.retry.1000", view(2, 0)), ("orders", view(0, 1))]);
         assert!(
             story(&mut engine, &mut at, 1, &back)
                 .contains(&"-orders.retry.1000:work_queue_gone".to_owned())
@@ -490,7 +501,7 @@ mod tests {
     #[test]
     fn a_parking_queue_that_grows_is_told_and_one_that_stands_is_not() {
         let (mut engine, mut at) = (engine(), Instant::now());
-        let parked = |n| seen([("orders.parked", sight(n, 0)), ("orders", sight(0, 1))]);
+        let parked = |n| seen([("orders.parked", view(n, 0)), ("orders", view(0, 1))]);
         story(&mut engine, &mut at, 10, &parked(1_000));
         assert!(story(&mut engine, &mut at, 10, &parked(1_099)).is_empty());
         assert_eq!(
@@ -520,12 +531,12 @@ mod tests {
     fn a_consumer_that_acknowledges_nothing_is_told_and_a_busy_one_is_not() {
         let (mut engine, mut at) = (engine(), Instant::now());
         let holding = |acknowledged| {
-            let sight = Sight {
+            let view = QueueView {
                 unacknowledged: Some(64),
                 acknowledged,
-                ..sight(500, 1)
+                ..view(500, 1)
             };
-            seen([("orders", sight)])
+            seen([("orders", view)])
         };
         for n in 0..100 {
             let said = story(&mut engine, &mut at, 1, &holding(Some(n)));
@@ -545,7 +556,7 @@ mod tests {
     #[test]
     fn a_new_engine_says_that_what_is_well_is_well() {
         let (mut engine, mut at) = (engine(), Instant::now());
-        let served = seen([("orders", sight(0, 1))]);
+        let served = seen([("orders", view(0, 1))]);
         assert_eq!(
             story(&mut engine, &mut at, 5, &served),
             ["-orders:no_consumer"]
@@ -555,10 +566,10 @@ mod tests {
     #[test]
     fn what_nobody_took_is_told_again() {
         let (mut engine, mut at) = (engine(), Instant::now());
-        let alone = seen([("orders", sight(3, 0)), ("bills", sight(3, 0))]);
+        let alone = seen([("orders", view(3, 0)), ("bills", view(3, 0))]);
         story(&mut engine, &mut at, 30, &alone);
-        let served = seen([("orders", sight(3, 1)), ("bills", sight(3, 0))]);
-        let orders_only = seen([("orders", sight(3, 1))]);
+        let served = seen([("orders", view(3, 1)), ("bills", view(3, 0))]);
+        let orders_only = seen([("orders", view(3, 1))]);
         for (snapshot, expected) in [
             (&alone, "+bills:no_consumer"),
             (&alone, "+orders:no_consumer"),
@@ -587,7 +598,7 @@ mod tests {
         /// the reminder of every hour.
         #[test]
         fn told_and_over_take_turns(looks in proptest::collection::vec((0_u64..3, 0_u64..2, 1_u64..200, proptest::bool::weighted(0.9)), 1..200)) {
-            let configuration = Configuration { after: Span::minutes(5), ..Configuration::default() };
+            let configuration = Configuration { after: ConfigDuration::minutes(5), ..Configuration::default() };
             let mut engine = Engine::new(configuration, "/", Vec::new());
             let mut at = Instant::now();
             let (mut told, mut bad_since): (Option<Instant>, Option<Instant>) = (None, None);
@@ -607,7 +618,7 @@ mod tests {
                     bad_since = None;
                 }
                 let mut troubles = Vec::new();
-                engine.on(&seen([("orders", sight(ready, consumers))]), at, |trouble| {
+                engine.on(&seen([("orders", view(ready, consumers))]), at, |trouble| {
                     troubles.push(trouble);
                     true
                 });

@@ -14,5 +14,5 @@ mod watch;
 
 pub use configuration::Configuration;
 pub use engine::{Engine, GONE, NO_CONSUMER, PARKING_GROWS, UNACKNOWLEDGED};
-pub use snapshot::{Sight, Snapshot};
-pub use watch::{Api, Watch, WatchCounts};
+pub use snapshot::{QueueView, Snapshot};
+pub use watch::{ManagementFactory, Watch, WatchCounts};

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// The queues that were seen, by name.
-    pub queues: BTreeMap<String, Sight>,
+    pub queues: BTreeMap<String, QueueView>,
     /// Queues that were asked for by name and are not there.
     pub gone: BTreeSet<String>,
     /// Every queue there is was seen: what is missing does not exist.
@@ -15,7 +15,7 @@ pub struct Snapshot {
 
 /// What is known of one queue. What a source does not say is [`None`], and leads to no conclusion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sight {
+pub struct QueueView {
     /// Messages that wait.
     pub ready: Option<u64>,
     /// Messages that consumers hold.
@@ -40,7 +40,7 @@ impl Snapshot {
     }
 }
 
-impl Sight {
+impl QueueView {
     /// What two sources know together; the first is asked first.
     pub(super) fn or(self, other: Self) -> Self {
         Self {

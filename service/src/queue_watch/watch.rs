@@ -21,30 +21,30 @@ use super::{
     Configuration, Engine, Snapshot,
     source::{self, Prometheus},
 };
-use crate::{Trouble, TroubleState};
+use crate::{QueueTrouble, TroubleState};
 
 /// One look may take so long; then it has failed.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 /// How long the files with login and authorities of the management API may take.
 const FILES: Duration = Duration::from_secs(5);
 
 /// Makes a client of the management API: anew for each look, because the password may be in a file that somebody keeps fresh. It may stand
 /// still for as long as that file does.
-pub type Api = Box<dyn Fn() -> Result<Management, String> + Send + Sync>;
+pub type ManagementFactory = Box<dyn Fn() -> Result<Management, String> + Send + Sync>;
 
 /// Makes such clients on a thread that may stand still, one at a time.
-struct Maker {
-    api: Arc<Api>,
+struct ClientMaker {
+    api: Arc<ManagementFactory>,
     turn: Arc<Turn<()>>,
-    patience: Duration,
+    time_limit: Duration,
 }
 
-impl Maker {
-    fn new(api: Api, patience: Duration) -> Self {
+impl ClientMaker {
+    fn new(api: ManagementFactory, time_limit: Duration) -> Self {
         Self {
             api: Arc::new(api),
-            patience,
+            time_limit,
             turn: Arc::default(),
         }
     }
@@ -63,7 +63,7 @@ impl Maker {
             let _turn = turn;
             api()
         });
-        match timeout(self.patience, made).await {
+        match timeout(self.time_limit, made).await {
             Ok(made) => made.unwrap_or_else(|why| Err(why.to_string())),
             Err(_) => Err(slow()),
         }
@@ -73,12 +73,12 @@ impl Maker {
 /// A running watch. Dropped, it ends.
 #[derive(Debug)]
 pub struct Watch {
-    counts: Arc<Counted>,
+    counts: Arc<WatchState>,
     task: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Counted {
+struct WatchState {
     looks: AtomicU64,
     failed: AtomicU64,
     queues: AtomicU64,
@@ -112,13 +112,13 @@ impl Watch {
     pub fn start(
         client: Client,
         vhost: impl Into<String>,
-        management: Option<Api>,
+        management: Option<ManagementFactory>,
         own: Vec<String>,
         configuration: &Configuration,
-        tell: impl Fn(Trouble) -> bool + Send + Sync + 'static,
+        tell: impl Fn(QueueTrouble) -> bool + Send + Sync + 'static,
     ) -> Result<Self, String> {
         configuration.check()?;
-        let counts = Arc::new(Counted::default());
+        let counts = Arc::new(WatchState::default());
         if !configuration.enabled {
             return Ok(Self { counts, task: None });
         }
@@ -130,10 +130,10 @@ impl Watch {
                 configuration.ca.as_deref(),
             )?),
         };
-        let post = Post {
+        let post = WatchSource {
             client,
             vhost: vhost.clone(),
-            management: management.map(|api| Maker::new(api, FILES)),
+            management: management.map(|api| ClientMaker::new(api, FILES)),
             prometheus,
             configuration: configuration.clone(),
         };
@@ -145,7 +145,7 @@ impl Watch {
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;
-                let look = timeout(PATIENCE, post.look()).await;
+                let look = timeout(TIME_LIMIT, post.look()).await;
                 let look =
                     look.unwrap_or_else(|_| Err("it takes more than two minutes".to_owned()));
                 match look {
@@ -203,10 +203,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// How many messages are parked, by work queue, where every queue was seen, and how many messages it has.
 fn parked(snapshot: &Snapshot) -> Option<BTreeMap<String, u64>> {
     let mut parked = BTreeMap::new();
-    for (name, sight) in snapshot.queues.iter().filter(|_| snapshot.complete) {
+    for (name, view) in snapshot.queues.iter().filter(|_| snapshot.complete) {
         let work = work_queue_of(name).filter(|work| parking_queue(work) == *name);
         if let Some(work) = work {
-            let count = sight.ready? + sight.unacknowledged.unwrap_or(0);
+            let count = view.ready? + view.unacknowledged.unwrap_or(0);
             parked.insert(work.to_owned(), count);
         }
     }
@@ -222,15 +222,15 @@ impl Drop for Watch {
 }
 
 /// Where the queues are seen from.
-struct Post {
+struct WatchSource {
     client: Client,
     vhost: String,
-    management: Option<Maker>,
+    management: Option<ClientMaker>,
     prometheus: Option<Prometheus>,
     configuration: Configuration,
 }
 
-impl Post {
+impl WatchSource {
     async fn look(&self) -> Result<Snapshot, String> {
         let mut snapshot = match (&self.management, &self.prometheus) {
             (Some(management), _) => source::list(&management.make().await?, &self.vhost).await?,
@@ -241,9 +241,9 @@ impl Post {
         if let (Some(_), Some(prometheus)) = (&self.management, &self.prometheus) {
             match prometheus.list(&self.vhost).await {
                 Ok(other) => {
-                    for (queue, sight) in &mut snapshot.queues {
+                    for (queue, view) in &mut snapshot.queues {
                         if let Some(other) = other.queues.get(queue) {
-                            *sight = sight.or(*other);
+                            *view = view.or(*other);
                         }
                     }
                 }
@@ -253,19 +253,19 @@ impl Post {
         let named = self.configuration.queues.iter();
         let mut names: Vec<String> = named.cloned().collect();
         // What the list does not say of them is asked by AMQP.
-        for (name, sight) in &snapshot.queues {
-            let is_unknown = sight.consumers.is_none() || sight.ready.is_none();
-            if is_unknown && !sight.temporary && self.configuration.watches(name) {
+        for (name, view) in &snapshot.queues {
+            let is_unknown = view.consumers.is_none() || view.ready.is_none();
+            if is_unknown && !view.temporary && self.configuration.watches(name) {
                 names.push(name.clone());
             }
         }
         names.sort_unstable();
         names.dedup();
         let asked = source::ask(&self.client, &names).await?;
-        for (queue, sight) in asked.queues {
+        for (queue, view) in asked.queues {
             let known = snapshot.queues.entry(queue).or_default();
             // A queue without a leader says 0 by AMQP.
-            *known = known.or(sight);
+            *known = known.or(view);
         }
         for queue in asked.gone {
             snapshot.queues.remove(&queue);
@@ -290,7 +290,7 @@ mod tests {
             let _ = opened.lock().map(|opened| opened.recv());
             Err("opened".to_owned())
         };
-        let maker = Maker::new(Box::new(api), Duration::from_millis(50));
+        let maker = ClientMaker::new(Box::new(api), Duration::from_millis(50));
         for _ in 0..3 {
             let why = maker.make().await.err().unwrap();
             assert!(why.contains("does not answer"), "{why}");

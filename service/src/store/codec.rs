@@ -15,7 +15,7 @@ use retryrmq::{
     types::{AMQPValue, FieldTable},
 };
 
-use super::{Draft, Error, Result};
+use super::{Error, MessageDraft, Result};
 
 /// Readers refuse any other.
 const VERSION: u8 = 1;
@@ -50,7 +50,7 @@ fn holds_short_string(table: &FieldTable) -> bool {
 }
 
 /// Everything but the body. Names have at most 255 bytes.
-pub(super) fn head(draft: &Draft, properties: &[u8]) -> Vec<u8> {
+pub(super) fn head(draft: &MessageDraft, properties: &[u8]) -> Vec<u8> {
     let mut rest = Vec::with_capacity(16 + draft.record.len() + properties.len());
     rest.extend(milliseconds(draft.delay).to_be_bytes());
     for name in [&draft.exchange, &draft.routing_key] {
@@ -79,7 +79,7 @@ pub(super) fn milliseconds(delay: Duration) -> u64 {
 ///
 /// # Errors
 /// What is wrong with it, for a person.
-pub(super) fn read(bytes: &[u8]) -> std::result::Result<Draft, String> {
+pub(super) fn read(bytes: &[u8]) -> std::result::Result<MessageDraft, String> {
     let mut bytes = Reader(bytes);
     match bytes.take(1)? {
         [VERSION] => {}
@@ -100,7 +100,7 @@ pub(super) fn read(bytes: &[u8]) -> std::result::Result<Draft, String> {
         Ok((rest, _)) => return Err(format!("{} bytes follow its properties", rest.len())),
         Err(_) => return Err("its properties cannot be read".to_owned()),
     };
-    Ok(Draft {
+    Ok(MessageDraft {
         exchange,
         routing_key,
         delay,

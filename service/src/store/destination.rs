@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 
 /// The target that messages are counted by, and that is paused as a whole when it takes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Line {
+pub enum Destination {
     /// A queue, by way of the default exchange.
     Queue(String),
     /// An exchange, and one of the lanes that its routing keys share. One of them may lead to a queue that is full, and there may be any number of
@@ -16,10 +16,10 @@ pub enum Line {
 /// The bytes of a line's digest in an id. Two lines that share them are paused together, and nothing worse.
 const TAG: usize = 6;
 
-/// The letters of a [`Line::tag`].
+/// The letters of a [`Destination::tag`].
 pub(crate) const TAG_LETTERS: usize = 8;
 
-impl Line {
+impl Destination {
     /// The line of a message with this exchange and routing key.
     #[must_use]
     pub fn of(exchange: &str, routing_key: &str) -> Self {
@@ -77,38 +77,44 @@ mod tests {
 
     #[test]
     fn a_line_of_before_there_were_lanes_is_counted() {
-        let line = Line::from_key("x:shop").unwrap();
-        assert_eq!(line.exchange(), Some("shop"));
+        let destination = Destination::from_key("x:shop").unwrap();
+        assert_eq!(destination.exchange(), Some("shop"));
     }
 
     #[test]
     fn the_lanes_of_an_exchange_are_all_that_its_routing_keys_share() {
-        let lanes: std::collections::HashSet<_> = Line::lanes("shop").collect();
+        let lanes: std::collections::HashSet<_> = Destination::lanes("shop").collect();
         assert_eq!(lanes.len(), 256);
         for number in 0..100 {
-            let line = Line::of("shop", &format!("order.{number}"));
-            assert!(lanes.contains(&line));
-            assert_eq!(line.exchange(), Some("shop"));
+            let destination = Destination::of("shop", &format!("order.{number}"));
+            assert!(lanes.contains(&destination));
+            assert_eq!(destination.exchange(), Some("shop"));
         }
-        assert_eq!(Line::of("", "shop").exchange(), None);
+        assert_eq!(Destination::of("", "shop").exchange(), None);
     }
 
     #[test]
     fn a_queue_and_an_exchange_of_one_name_are_two_lines() {
-        let (queue, exchange) = (Line::of("", "orders"), Line::of("orders", "any"));
+        let (queue, exchange) = (
+            Destination::of("", "orders"),
+            Destination::of("orders", "any"),
+        );
         assert_ne!(queue.tag(), exchange.tag());
-        for line in [queue, exchange, Line::of("", "")] {
-            assert_eq!(line.tag().len(), TAG_LETTERS);
-            assert_eq!(Line::from_key(&line.key()), Some(line));
+        for destination in [queue, exchange, Destination::of("", "")] {
+            assert_eq!(destination.tag().len(), TAG_LETTERS);
+            assert_eq!(Destination::from_key(&destination.key()), Some(destination));
         }
-        assert_eq!(Line::from_key("é"), None);
-        assert_ne!(Line::of("x", "a").tag(), Line::of("x", "b").tag());
-        assert_eq!(Line::of("x", "a"), Line::of("x", "a"));
-        let lanes = (0..2_000).map(|number| Line::of("x", &format!("order.{number}")));
+        assert_eq!(Destination::from_key("é"), None);
+        assert_ne!(
+            Destination::of("x", "a").tag(),
+            Destination::of("x", "b").tag()
+        );
+        assert_eq!(Destination::of("x", "a"), Destination::of("x", "a"));
+        let lanes = (0..2_000).map(|number| Destination::of("x", &format!("order.{number}")));
         let lanes: std::collections::HashSet<_> = lanes.collect();
         assert_eq!(lanes.len(), 256, "there are no more of them");
         for key in ["l:", "l:é", "l:zz", "z:a"] {
-            assert_eq!(Line::from_key(key), None, "{key}");
+            assert_eq!(Destination::from_key(key), None, "{key}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use sha2::{Digest, Sha256};
 
-use super::destination::{Line, TAG_LETTERS};
+use super::destination::{Destination, TAG_LETTERS};
 
 /// The bytes of the digest in an id.
 const DIGEST: usize = 16;
@@ -14,7 +14,7 @@ const DIGEST: usize = 16;
 const DIGEST_LETTERS: usize = 22;
 
 /// Names one waiting message: a digest of where it goes, all its properties (so also of how it died: `x-death` and our own count are
-/// among its headers) and its body, then the tag of its [`Line`]. The same message that is taken in twice has one id.
+/// among its headers) and its body, then the tag of its [`Destination`]. The same message that is taken in twice has one id.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(String);
 
@@ -27,7 +27,10 @@ impl Id {
             digest.update(part);
         }
         digest.update(body);
-        Self::join(&digest.finalize(), &Line::of(exchange, routing_key).tag())
+        Self::join(
+            &digest.finalize(),
+            &Destination::of(exchange, routing_key).tag(),
+        )
     }
 
     /// The id of a message that looks the same to the last byte, but is another.
@@ -111,7 +114,7 @@ mod tests {
             let twin = id.twin(&nonce);
             prop_assert_ne!(&twin, &id);
             for id in [id, twin] {
-                prop_assert_eq!(id.tag(), Line::of("", &queue).tag());
+                prop_assert_eq!(id.tag(), Destination::of("", &queue).tag());
                 prop_assert_eq!(Id::parse(id.as_str()), Some(id));
             }
         }

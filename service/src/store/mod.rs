@@ -19,12 +19,13 @@ mod sink;
 mod stored_message;
 mod traits;
 
-pub use destination::Line;
-pub use due_dispatcher::{Figures, Ticker};
+pub use destination::Destination;
+pub use due_dispatcher::{DispatcherMetrics, DueDispatcher};
 pub use error::{Error, Result};
 pub use id::Id;
-pub use sink::{Outlet, Refusal, ToBroker};
-pub use stored_message::{Draft, Kept};
+pub use sink::{BrokerSink, PublishRefused, Sink};
+pub use stored_message::{MessageDraft, StoredMessage};
 pub use traits::{
-    Arrival, Cancelled, Claim, Due, Hold, Lease, Listed, Listing, Page, Place, Store, Wish,
+    CancelResult, Claim, ClaimRequest, DueMessage, Exclusion, Lease, ListedMessage, Listing, Page,
+    Position, Store, StoreResult,
 };

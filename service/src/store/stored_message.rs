@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use retryrmq::{BasicProperties, MAX_DELAY};
 
-use super::{Error, Id, Line, Result, codec};
+use super::{Destination, Error, Id, Result, codec};
 
 /// The most bytes that AMQP has for the name of an exchange or queue.
 const LONGEST_NAME: usize = 255;
@@ -15,7 +15,7 @@ const NONCE: usize = 6;
 
 /// What is to be kept, as the intake has decided it.
 #[derive(Clone, Debug, Default)]
-pub struct Draft {
+pub struct MessageDraft {
     /// Where it goes when it is due; empty is the default exchange.
     pub exchange: String,
     /// With the default exchange the queue that failed.
@@ -39,22 +39,22 @@ pub struct Draft {
 
 /// A message that waits, or is to. It is cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Kept(Arc<Inner>);
+pub struct StoredMessage(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     id: Id,
     nonce: String,
-    draft: Draft,
+    draft: MessageDraft,
     head: Vec<u8>,
 }
 
-impl Kept {
+impl StoredMessage {
     /// A message to keep. Its id follows from where it goes, its properties and its body.
     ///
     /// # Errors
     /// [`Error::Unkeepable`] with what is wrong: a name above 255 bytes, a delay above a year, a header that AMQP cannot carry.
-    pub fn new(draft: Draft) -> Result<Self> {
+    pub fn new(draft: MessageDraft) -> Result<Self> {
         for (what, name) in [
             ("exchange", &draft.exchange),
             ("routing key", &draft.routing_key),
@@ -89,7 +89,7 @@ impl Kept {
     }
 
     /// The message as a store had it, under the id that it had there.
-    pub(super) fn restored(id: Id, draft: Draft) -> Self {
+    pub(super) fn restored(id: Id, draft: MessageDraft) -> Self {
         Self(Arc::new(Inner {
             id,
             nonce: String::new(),
@@ -127,13 +127,13 @@ impl Kept {
 
     /// Where it goes.
     #[must_use]
-    pub fn line(&self) -> Line {
-        Line::of(&self.0.draft.exchange, &self.0.draft.routing_key)
+    pub fn destination(&self) -> Destination {
+        Destination::of(&self.0.draft.exchange, &self.0.draft.routing_key)
     }
 
     /// All that is kept of it.
     #[must_use]
-    pub fn draft(&self) -> &Draft {
+    pub fn draft(&self) -> &MessageDraft {
         &self.0.draft
     }
 
@@ -153,36 +153,36 @@ mod tests {
         let name = "n".repeat(256);
         for (draft, words) in [
             (
-                Draft {
+                MessageDraft {
                     routing_key: name.clone(),
-                    ..Draft::default()
+                    ..MessageDraft::default()
                 },
                 "the routing key has 256 bytes",
             ),
             (
-                Draft {
+                MessageDraft {
                     exchange: name,
-                    ..Draft::default()
+                    ..MessageDraft::default()
                 },
                 "the exchange has 256 bytes",
             ),
             (
-                Draft {
+                MessageDraft {
                     delay: MAX_DELAY + Duration::from_secs(1),
-                    ..Draft::default()
+                    ..MessageDraft::default()
                 },
                 "longer than 365d",
             ),
         ] {
-            let why = Kept::new(draft).unwrap_err();
+            let why = StoredMessage::new(draft).unwrap_err();
             assert!(why.to_string().contains(words), "{why}");
             assert!(!why.is_transient());
         }
         assert!(
-            Kept::new(Draft {
+            StoredMessage::new(MessageDraft {
                 routing_key: "n".repeat(255),
                 delay: MAX_DELAY,
-                ..Draft::default()
+                ..MessageDraft::default()
             })
             .is_ok()
         );
@@ -190,17 +190,17 @@ mod tests {
 
     #[test]
     fn the_record_the_delay_and_the_flag_do_not_name_a_message() {
-        let one = Kept::new(Draft {
+        let one = StoredMessage::new(MessageDraft {
             routing_key: "orders".to_owned(),
-            ..Draft::default()
+            ..MessageDraft::default()
         })
         .unwrap();
-        let same = Kept::new(Draft {
+        let same = StoredMessage::new(MessageDraft {
             routing_key: "orders".to_owned(),
             delay: Duration::from_secs(9),
             record: b"attempt 3".to_vec(),
             redelivered: true,
-            ..Draft::default()
+            ..MessageDraft::default()
         })
         .unwrap();
         assert_eq!(one.id(), same.id());

@@ -2,7 +2,7 @@
 
 use std::{future::Future, time::Duration};
 
-use super::{Id, Kept, Line, Result};
+use super::{Destination, Id, Result, StoredMessage};
 
 /// Keeps messages until they are due, for any number of replicas at once. Time is the store's own: a clock that jumps on this
 /// machine changes nothing.
@@ -16,13 +16,16 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// None of the messages may be acknowledged. Until one succeeds, take nothing more in.
-    fn keep(&self, batch: &[Kept]) -> impl Future<Output = Result<Vec<Arrival>>> + Send;
+    fn keep(
+        &self,
+        batch: &[StoredMessage],
+    ) -> impl Future<Output = Result<Vec<StoreResult>>> + Send;
 
     /// Takes what is due, for the time of a lease. What is neither deleted nor [extended](Self::extend) by then is due again.
     ///
     /// # Errors
     /// Nothing was taken, or it is due again when its lease ends.
-    fn claim(&self, wish: &Wish) -> impl Future<Output = Result<Claim>> + Send;
+    fn claim(&self, request: &ClaimRequest) -> impl Future<Output = Result<Claim>> + Send;
 
     /// Deletes what was published and confirmed. Per lease whether it still was ours: where not, another replica has the message
     /// and publishes it a second time.
@@ -57,19 +60,19 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// The store cannot be asked now.
-    fn find(&self, id: &Id) -> impl Future<Output = Result<Option<Listed>>> + Send;
+    fn find(&self, id: &Id) -> impl Future<Output = Result<Option<ListedMessage>>> + Send;
 
     /// Deletes one message before it is due.
     ///
     /// # Errors
     /// It may or may not have been deleted.
-    fn cancel(&self, id: &Id) -> impl Future<Output = Result<Cancelled>> + Send;
+    fn cancel(&self, id: &Id) -> impl Future<Output = Result<CancelResult>> + Send;
 
     /// How many messages wait, by where they go.
     ///
     /// # Errors
     /// The store cannot be asked now.
-    fn count(&self) -> impl Future<Output = Result<Vec<(Line, u64)>>> + Send;
+    fn count(&self) -> impl Future<Output = Result<Vec<(Destination, u64)>>> + Send;
 
     /// Whether messages can be kept now: reachable, set up safely, with room. It asks the store each time.
     ///
@@ -80,13 +83,13 @@ pub trait Store: Send + Sync + 'static {
     /// How long a claim lasts.
     fn lease(&self) -> Duration;
 
-    /// Returns when this process has kept something that is due too soon for [`Ticker`](super::Ticker) to see it in time by itself.
+    /// Returns when this process has kept something that is due too soon for [`Ticker`](super::DueDispatcher) to see it in time by itself.
     fn hurry(&self) -> impl Future<Output = ()> + Send;
 }
 
 /// What became of a message that was to be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrival {
+pub enum StoreResult {
     /// It waits now.
     New,
     /// It waited already.
@@ -95,20 +98,20 @@ pub enum Arrival {
 
 /// What to claim.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct ClaimRequest {
     /// At most as many messages.
     pub limit: usize,
     /// At most as many bytes, but one message always.
     pub bytes: usize,
     /// What to leave out.
-    pub holds: Vec<Hold>,
+    pub exclusions: Vec<Exclusion>,
 }
 
 /// A line whose messages are not to be claimed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hold {
+pub struct Exclusion {
     /// The line.
-    pub line: Line,
+    pub destination: Destination,
     /// When those of its messages that are due now are due again; without it they stay due, to be had as soon as the hold ends.
     pub pause: Option<Duration>,
 }
@@ -117,7 +120,7 @@ pub struct Hold {
 #[derive(Clone, Debug, Default)]
 pub struct Claim {
     /// The messages.
-    pub due: Vec<Due>,
+    pub due: Vec<DueMessage>,
     /// Those whose bytes this program cannot read, with what is wrong. They stay in the store.
     pub unreadable: Vec<(Lease, String)>,
     /// How long until the first of the others is due; zero if it is due now; nothing if none waits.
@@ -126,9 +129,9 @@ pub struct Claim {
 
 /// A message that is due, and ours for the time of a lease.
 #[derive(Clone, Debug)]
-pub struct Due {
+pub struct DueMessage {
     /// The message.
-    pub message: Kept,
+    pub message: StoredMessage,
     /// The right to delete it.
     pub lease: Lease,
     /// How late it was when it was claimed, against the time that it was first to be due.
@@ -150,27 +153,27 @@ pub struct Lease {
 #[derive(Clone, Debug)]
 pub struct Page {
     /// [`Listing::next`] of the page before; nothing for the first one.
-    pub from: Option<Place>,
+    pub from: Option<Position>,
     /// The most that are listed.
     pub limit: usize,
     /// Only what goes there.
-    pub line: Option<Line>,
+    pub destination: Option<Destination>,
 }
 
 /// Part of what waits.
 #[derive(Clone, Debug)]
 pub struct Listing {
     /// In the order in which they are due.
-    pub messages: Vec<Listed>,
+    pub messages: Vec<ListedMessage>,
     /// How many wait in all, wherever they go.
     pub total: u64,
     /// Where the next page begins; nothing at the end. With a line that is rare a page may be short or empty and not the last.
-    pub next: Option<Place>,
+    pub next: Option<Position>,
 }
 
 /// A place in the order in which messages are due. What comes or goes before it moves nothing behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Position {
     /// The score of the last message before it, as the store writes it.
     pub(crate) score: String,
     /// The id of that message.
@@ -179,9 +182,9 @@ pub struct Place {
 
 /// A message in a list.
 #[derive(Clone, Debug)]
-pub struct Listed {
+pub struct ListedMessage {
     /// The message; in a [`Listing`] without its body.
-    pub message: Kept,
+    pub message: StoredMessage,
     /// The bytes of its body.
     pub body_size: u64,
     /// When it is first to be due, in milliseconds since 1970, by the clock of the store.
@@ -194,7 +197,7 @@ pub struct Listed {
 
 /// What became of a message that was to be cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cancelled {
+pub enum CancelResult {
     /// It is deleted, and will not be published.
     Done,
     /// There is no such message: it was published, cancelled, or never kept.

@@ -17,7 +17,7 @@ pub(super) const SESSION: &str = "retryrmq_session";
 
 /// Somebody who may see the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Person {
+pub(super) struct User {
     pub(super) name: String,
     pub(super) role: Role,
     /// Signed in with a token, and may sign out.
@@ -26,9 +26,9 @@ pub(super) struct Person {
 
 /// Whether somebody comes in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Entry {
+pub(super) enum SignInResult {
     /// They do.
-    Known(Person),
+    Known(User),
     /// They have to sign in first.
     SignIn,
     /// They do not, and that is why.
@@ -41,7 +41,7 @@ pub(super) fn entry(
     peer: IpAddr,
     headers: &HeaderMap,
     now: SystemTime,
-) -> Entry {
+) -> SignInResult {
     // Names of people and groups are UTF-8.
     let text = |name: &str| std::str::from_utf8(headers.get(name)?.as_bytes()).ok();
     if let Some(proxy) = &page.proxy
@@ -51,7 +51,7 @@ pub(super) fn entry(
             .any(|name| headers.get_all(name.as_str()).iter().count() > 1)
     {
         // One of them may be the browser's own.
-        return Entry::Refused(
+        return SignInResult::Refused(
             "The proxy said twice who you are: let it replace these headers, and not add to those of the browser.",
         );
     }
@@ -61,7 +61,7 @@ pub(super) fn entry(
     {
         let groups = headers.get(proxy.groups.as_str());
         return match proxy.role(groups.map_or(b"", HeaderValue::as_bytes)) {
-            Some(role) => Entry::Known(Person {
+            Some(role) => SignInResult::Known(User {
                 name: terminal_escape::line(user.trim())
                     .chars()
                     .take(100)
@@ -69,22 +69,22 @@ pub(super) fn entry(
                 role,
                 has_session: false,
             }),
-            None => Entry::Refused(
+            None => SignInResult::Refused(
                 "You are signed in, and none of your groups has a role in [page.proxy] of the policy file.",
             ),
         };
     }
     if !page.tokens.is_empty() {
-        let person = cookie(headers, SESSION).and_then(|said| of_session(page, said, now));
-        return person.map_or(Entry::SignIn, Entry::Known);
+        let web_user = cookie(headers, SESSION).and_then(|said| of_session(page, said, now));
+        return web_user.map_or(SignInResult::SignIn, SignInResult::Known);
     }
     if page.proxy.is_some() {
-        return Entry::Refused(
+        return SignInResult::Refused(
             "The page is shown to those whom the proxy has signed in; this request did not come by way of it.",
         );
     }
     // An address of this machine proves nothing: a proxy here speaks for people who may be anywhere.
-    Entry::Refused(
+    SignInResult::Refused(
         "This page is turned off, because nobody has said who may see it: add [[page.tokens]] or [page.proxy] to the policy file.",
     )
 }
@@ -112,14 +112,14 @@ pub(super) fn session(token: &Token, length: Duration, now: SystemTime) -> Optio
     Some(format!("{said}.{}", BASE64_URL_SAFE_NO_PAD.encode(tag)))
 }
 
-fn of_session(page: &Configuration, said: &str, now: SystemTime) -> Option<Person> {
+fn of_session(page: &Configuration, said: &str, now: SystemTime) -> Option<User> {
     let (said, tag) = said.rsplit_once('.')?;
     let (name, end) = said.split_once('.')?;
     let name = String::from_utf8(BASE64_URL_SAFE_NO_PAD.decode(name).ok()?).ok()?;
     let token = page.tokens.iter().find(|token| token.name == name)?;
     let tag = BASE64_URL_SAFE_NO_PAD.decode(tag).ok()?;
     hmac::verify(&key(token)?, said.as_bytes(), &tag).ok()?;
-    (seconds(now) < end.parse().ok()?).then_some(Person {
+    (seconds(now) < end.parse().ok()?).then_some(User {
         name,
         role: token.role,
         has_session: true,
@@ -161,9 +161,9 @@ mod tests {
             .collect()
     }
 
-    fn role(entry: Entry) -> Option<Role> {
+    fn role(entry: SignInResult) -> Option<Role> {
         match entry {
-            Entry::Known(person) => Some(person.role),
+            SignInResult::Known(web_user) => Some(web_user.role),
             _ => None,
         }
     }
@@ -176,7 +176,7 @@ mod tests {
             for host in ["localhost:9419", "127.0.0.1", "shop.example"] {
                 let entry = entry(&page, peer, &headers(&[("host", host)]), SystemTime::now());
                 assert!(
-                    matches!(entry, Entry::Refused(why) if why.contains("[[page.tokens]]")),
+                    matches!(entry, SignInResult::Refused(why) if why.contains("[[page.tokens]]")),
                     "{peer} {host}: {entry:?}"
                 );
             }
@@ -237,7 +237,10 @@ mod tests {
             let mut said = headers(&[("x-forwarded-user", "ann"), ("x-forwarded-groups", "sre")]);
             said.append(twice, "shop".parse().unwrap());
             let entry = entry(&page, "10.1.2.3".parse().unwrap(), &said, now);
-            assert!(matches!(entry, Entry::Refused(_)), "{twice}: {entry:?}");
+            assert!(
+                matches!(entry, SignInResult::Refused(_)),
+                "{twice}: {entry:?}"
+            );
         }
         let mut said = headers(&[]);
         for (name, text) in [
@@ -247,11 +250,12 @@ mod tests {
             let value = header::HeaderValue::from_bytes(text.as_bytes()).unwrap();
             said.insert(name, value);
         }
-        let Entry::Known(person) = entry(&page, "10.1.2.3".parse().unwrap(), &said, now) else {
+        let SignInResult::Known(web_user) = entry(&page, "10.1.2.3".parse().unwrap(), &said, now)
+        else {
             panic!("who has an umlaut comes in as well");
         };
         assert_eq!(
-            (person.name.as_str(), person.role),
+            (web_user.name.as_str(), web_user.role),
             ("Jörg", Role::Operator)
         );
         let latin_1 = |bytes: &[u8]| {
@@ -264,7 +268,7 @@ mod tests {
         assert_eq!(latin_1(b"shop,K\xf6ln ,sre"), Some(Role::Admin));
         assert_eq!(latin_1(b"sr\xe9"), None, "it is no other group");
         let nobody = entry(&page, HERE, &headers(&[("host", "localhost")]), now);
-        assert!(matches!(nobody, Entry::Refused(_)), "{nobody:?}");
+        assert!(matches!(nobody, SignInResult::Refused(_)), "{nobody:?}");
         for (text, says) in [
             ("[proxy]\naddresses = []\nroles = {}", "names nobody"),
             ("[proxy]\naddresses = [\"x\"]\nroles = {}", "no address"),

@@ -26,7 +26,7 @@ const MOST_VALUE: usize = 2_000;
 
 /// What is hidden of the messages of a queue.
 #[derive(Clone, Debug)]
-pub(super) struct Masks {
+pub(super) struct QueueMasks {
     names: Redaction,
     fields: Vec<String>,
     headers: Redaction,
@@ -34,13 +34,13 @@ pub(super) struct Masks {
 }
 
 /// What is hidden of the messages that stand with those of one queue. Made once for each queue that they belong to, not for each message.
-pub(super) struct Wardrobe<'a> {
+pub(super) struct MaskCache<'a> {
     page: &'a Configuration,
     queue: &'a str,
-    by_home: HashMap<String, Arc<Masks>>,
+    by_home: HashMap<String, Arc<QueueMasks>>,
 }
 
-impl<'a> Wardrobe<'a> {
+impl<'a> MaskCache<'a> {
     pub(super) fn new(page: &'a Configuration, queue: &'a str) -> Self {
         Self {
             page,
@@ -50,14 +50,14 @@ impl<'a> Wardrobe<'a> {
     }
 
     /// Those of a message that belongs to `home`.
-    pub(super) fn of(&mut self, home: &str) -> Arc<Masks> {
+    pub(super) fn of(&mut self, home: &str) -> Arc<QueueMasks> {
         if let Some(masks) = self.by_home.get(home) {
             return Arc::clone(masks);
         }
         if self.by_home.len() >= MOST_HOMES {
             self.by_home.clear(); // names are anybody's word
         }
-        let masks = Arc::new(Masks::of(self.page, self.queue, home));
+        let masks = Arc::new(QueueMasks::of(self.page, self.queue, home));
         self.by_home.insert(home.to_owned(), Arc::clone(&masks));
         masks
     }
@@ -65,7 +65,7 @@ impl<'a> Wardrobe<'a> {
 
 /// A body as people see it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Shown {
+pub(super) struct ShownBody {
     /// What it is, as `JSON`, and its size.
     pub(super) what: String,
     pub(super) text: String,
@@ -73,7 +73,7 @@ pub(super) struct Shown {
     pub(super) remark: String,
 }
 
-impl Masks {
+impl QueueMasks {
     /// Those of the policy file for a message that stands with those of `queue`, and belongs to `home`. In a queue of the service may be messages of
     /// any queue, and not all say of which: there every rule holds.
     pub(super) fn of(page: &Configuration, queue: &str, home: &str) -> Self {
@@ -98,13 +98,13 @@ impl Masks {
     }
 
     /// The body, decoded as its properties say or as it looks.
-    pub(super) fn body(&self, body: &[u8], properties: &BasicProperties) -> Shown {
+    pub(super) fn body(&self, body: &[u8], properties: &BasicProperties) -> ShownBody {
         let size = format!("{} bytes", body.len());
         if self.body {
-            return Shown {
+            return ShownBody {
                 what: size,
                 remark: "Bodies of this queue are hidden from you.".to_owned(),
-                ..Shown::default()
+                ..ShownBody::default()
             };
         }
         let text = |field: &'_ Option<retryrmq::types::ShortString>| {
@@ -120,7 +120,7 @@ impl Masks {
         };
         let decoded = decode(body, hints, None);
         let what = format!("{}, {size}", decoded.format.name());
-        let mut remark = match &decoded.breaks_off {
+        let mut remark = match &decoded.truncation {
             Some(end) => format!(
                 "It breaks off in {} at byte {}: {}",
                 end.within,
@@ -154,7 +154,7 @@ impl Masks {
             _ if !self.names.is_empty() && is_almost_json(&decoded) => {
                 remark = format!(
                     "It would be JSON, and is none{}: nobody can tell what is secret in it, so it is hidden. `retryrmq parked show` shows it.",
-                    match &decoded.breaks_off {
+                    match &decoded.truncation {
                         Some(end) => format!(" (byte {})", end.byte),
                         None => String::new(),
                     }
@@ -176,7 +176,7 @@ impl Masks {
                 }
             },
         };
-        Shown {
+        ShownBody {
             what,
             text: cut(&text, MOST),
             remark,
@@ -221,7 +221,7 @@ fn is_almost_json(decoded: &Decoded<'_>) -> bool {
         return false;
     };
     let text = text.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
-    let end = decoded.breaks_off.as_ref();
+    let end = decoded.truncation.as_ref();
     decoded.format == Format::Text
         && (text.starts_with(['{', '['])
             || end.is_some_and(|end| end.within == Format::Json.name()))
@@ -255,16 +255,16 @@ mod tests {
     #[test]
     fn masks_are_made_once_for_each_queue_and_are_those_of_that_queue() {
         let page = page();
-        let mut wardrobe = Wardrobe::new(&page, "dead");
-        let secret = wardrobe.of("secret");
-        assert!(Arc::ptr_eq(&secret, &wardrobe.of("secret")));
-        let shown = |masks: &Masks| masks.body(b"card 4711", &BasicProperties::default()).text;
+        let mut mask_cache = MaskCache::new(&page, "dead");
+        let secret = mask_cache.of("secret");
+        assert!(Arc::ptr_eq(&secret, &mask_cache.of("secret")));
+        let shown = |masks: &QueueMasks| masks.body(b"card 4711", &BasicProperties::default()).text;
         assert_eq!(shown(&secret), "");
         for number in 0..1_000 {
-            assert_eq!(shown(&wardrobe.of(&format!("q{number}"))), "card 4711");
-            assert!(wardrobe.by_home.len() <= MOST_HOMES);
+            assert_eq!(shown(&mask_cache.of(&format!("q{number}"))), "card 4711");
+            assert!(mask_cache.by_home.len() <= MOST_HOMES);
         }
-        assert_eq!(shown(&wardrobe.of("payments")), "");
+        assert_eq!(shown(&mask_cache.of("payments")), "");
     }
 
     #[test]
@@ -272,7 +272,8 @@ mod tests {
         let page = page();
         let plain = BasicProperties::default();
         let body = br#"{"card": {"number": 4711}, "db_password": "p", "id": 7}"#;
-        let shown = |queue: &str, body: &[u8]| Masks::of(&page, queue, queue).body(body, &plain);
+        let shown =
+            |queue: &str, body: &[u8]| QueueMasks::of(&page, queue, queue).body(body, &plain);
         let masked = shown("payments", body).text;
         for (text, there) in [("4711", false), ("\"p\"", false), ("7", true)] {
             assert_eq!(masked.contains(text), there, "{text}: {masked}");
@@ -312,14 +313,14 @@ mod tests {
             assert!(hidden.remark.contains("is none"), "{body}: {hidden:?}");
         }
         let said = plain.clone().with_content_type("application/json".into());
-        let open = Masks::of(&page, "orders", "orders");
+        let open = QueueMasks::of(&page, "orders", "orders");
         assert_eq!(open.body(b"password=4711", &said).text, "");
         let all: Configuration = toml::from_str("redact = []").unwrap();
-        let nothing = Masks::of(&all, "orders", "orders");
+        let nothing = QueueMasks::of(&all, "orders", "orders");
         assert_eq!(nothing.body(b"{4711}", &plain).text, "{4711}");
         // What was parked elsewhere is masked as where it belongs, and where that is not known by every rule.
         let elsewhere = |queue: &str, home: &str| {
-            let masks = Masks::of(&page, queue, home);
+            let masks = QueueMasks::of(&page, queue, home);
             masks.body(body, &plain).text
         };
         assert!(elsewhere("dead", "orders").contains("4711"));
@@ -331,7 +332,7 @@ mod tests {
         for name in ["x-user", "Authorization", "x-tenant", "x-retry-error"] {
             table.insert(name.into(), AMQPValue::LongString("value".into()));
         }
-        let headers = Masks::of(&page, "payments", "payments").headers(Some(&table));
+        let headers = QueueMasks::of(&page, "payments", "payments").headers(Some(&table));
         let said: Vec<_> = headers
             .iter()
             .map(|(n, v)| (n.as_str(), v.as_str()))

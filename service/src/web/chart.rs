@@ -2,7 +2,7 @@
 
 use jiff::{Timestamp, ToSpan, tz::TimeZone};
 
-use crate::history::Minute;
+use crate::history::IntervalCounts;
 
 const HEIGHT: u64 = 100;
 /// From bar to bar.
@@ -10,7 +10,7 @@ pub(super) const STEP: u64 = 20;
 
 /// The plot.
 #[derive(Debug)]
-pub(super) struct Plot {
+pub(super) struct Chart {
     pub(super) bars: Vec<Bar>,
     /// Failures of the highest bar.
     pub(super) top: u64,
@@ -23,7 +23,7 @@ pub(super) struct Plot {
 pub(super) struct Bar {
     pub(super) x: u64,
     /// Where the parts begin and how high they are, from the bottom: retried, parked, dropped.
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<BarSegment>,
     pub(super) title: String,
     /// Every sixth hour has its name.
     pub(super) label: Option<String>,
@@ -31,16 +31,16 @@ pub(super) struct Bar {
 
 /// One colour of a bar.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct BarSegment {
     pub(super) class: &'static str,
     pub(super) y: u64,
     pub(super) height: u64,
 }
 
-impl Plot {
+impl Chart {
     /// Of the 24 hours until now, oldest first.
-    pub(super) fn of(hours: &[Minute; 24], now: Timestamp) -> Self {
-        let top = hours.iter().map(Minute::failed).max().unwrap_or(0);
+    pub(super) fn of(hours: &[IntervalCounts; 24], now: Timestamp) -> Self {
+        let top = hours.iter().map(IntervalCounts::failed).max().unwrap_or(0);
         let bars = (0u64..).zip(hours).map(|(place, hour)| {
             let ago = i64::try_from(24 - place).unwrap_or(24);
             let time = |hours: i64| {
@@ -61,7 +61,7 @@ impl Plot {
                     count => (count * HEIGHT / top.max(1)).max(2),
                 };
                 y = y.saturating_sub(height);
-                Some(Part { class, y, height })
+                Some(BarSegment { class, y, height })
             };
             Bar {
                 x: place * STEP,
@@ -77,7 +77,7 @@ impl Plot {
             }
         });
         let bars: Vec<_> = bars.collect();
-        let mut all = Minute::default();
+        let mut all = IntervalCounts::default();
         for hour in hours {
             all.retried += hour.retried;
             all.parked += hour.parked;
@@ -103,22 +103,26 @@ mod tests {
 
     #[test]
     fn the_highest_bar_fills_the_plot_and_the_smallest_is_seen() {
-        let mut hours = [Minute::default(); 24];
+        let mut hours = [IntervalCounts::default(); 24];
         hours[23].retried = 300;
         hours[23].parked = 100;
         hours[0].parked = 1;
-        let plot = Plot::of(&hours, Timestamp::from_second(1_800_000_000).unwrap());
-        assert_eq!(plot.top, 400);
-        let last: u64 = plot.bars[23].parts.iter().map(|part| part.height).sum();
+        let chart = Chart::of(&hours, Timestamp::from_second(1_800_000_000).unwrap());
+        assert_eq!(chart.top, 400);
+        let last: u64 = chart.bars[23].parts.iter().map(|part| part.height).sum();
         assert_eq!(last, HEIGHT);
-        assert_eq!(plot.bars[0].parts[0].height, 2);
+        assert_eq!(chart.bars[0].parts[0].height, 2);
         assert!(
-            plot.bars[0]
+            chart.bars[0]
                 .title
                 .starts_with("08:00 to 09:00 UTC: 1 failed"),
             "{}",
-            plot.bars[0].title
+            chart.bars[0].title
         );
-        assert!(plot.sentence.contains("401 attempts"), "{}", plot.sentence);
+        assert!(
+            chart.sentence.contains("401 attempts"),
+            "{}",
+            chart.sentence
+        );
     }
 }

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::{Span, redaction};
+use crate::{ConfigDuration, redaction};
 
 /// Who may see the page, and do what there. Without tokens and proxy nobody may, and the page is turned off.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -20,9 +20,9 @@ pub struct Configuration {
     /// A proxy that signs people in (OpenID Connect), and says who they are.
     pub proxy: Option<Proxy>,
     /// Signed in with a token for so long.
-    pub session: Span,
+    pub session: ConfigDuration,
     /// Dropped messages are kept for so long in `<queue>.parked.dropped`, by the queue's `x-message-ttl`. An existing queue is used as it is.
-    pub keep_dropped: Span,
+    pub keep_dropped: ConfigDuration,
     /// Headers and fields of bodies whose name fits are shown as `***`; `*` is any text, case is ignored.
     pub redact: Vec<String>,
     /// What else is hidden, by queue. All that fit hold.
@@ -106,8 +106,8 @@ impl Default for Configuration {
         Self {
             tokens: Vec::new(),
             proxy: None,
-            session: Span::minutes(12 * 60),
-            keep_dropped: Span::minutes(24 * 60),
+            session: ConfigDuration::minutes(12 * 60),
+            keep_dropped: ConfigDuration::minutes(24 * 60),
             redact: redaction::usual(),
             masks: Vec::new(),
         }
@@ -170,10 +170,12 @@ impl Configuration {
                 );
             }
         }
-        if self.session < Span::minutes(1) {
+        if self.session < ConfigDuration::minutes(1) {
             return Err("[page]: `session` must be a minute at least, such as \"12h\"".to_owned());
         }
-        if !(Span::seconds(1)..=Span::minutes(365 * 24 * 60)).contains(&self.keep_dropped) {
+        if !(ConfigDuration::seconds(1)..=ConfigDuration::minutes(365 * 24 * 60))
+            .contains(&self.keep_dropped)
+        {
             return Err("[page]: `keep_dropped` must be 1s to 365d, such as \"1d\"".to_owned());
         }
         Ok(())
@@ -181,7 +183,7 @@ impl Configuration {
 }
 
 /// A file answers at once, or nobody knows when.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIME_LIMIT: Duration = Duration::from_secs(2);
 /// Shorter tokens are guessed.
 const LEAST: usize = 16;
 
@@ -192,7 +194,7 @@ impl Token {
     /// Why it is no token, in a sentence that does not hold it.
     pub(super) fn read(&self) -> Result<String, String> {
         let file = self.file.display();
-        let text = secret_file::read_blocking(&self.file, PATIENCE)
+        let text = secret_file::read_blocking(&self.file, TIME_LIMIT)
             .map_err(|why| format!("cannot read the file {file}: {why}"))?;
         match text.trim() {
             token if token.len() >= LEAST => Ok(token.to_owned()),

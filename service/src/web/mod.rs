@@ -36,24 +36,24 @@ use tokio::sync::Semaphore;
 
 pub use configuration::{Configuration, Mask, Proxy, Role, Token};
 use jobs::Jobs;
-use notes_cache::Notebook;
+use notes_cache::NotesCache;
 use parked_depths_cache::ParkedDepthsCache;
 use sign_in_limiter::SignInLimiter;
 
 use crate::{
-    Book, Health, alerting_runtime::Running, history::History, memory_budget::MemoryBudget,
-    policy::Shelf, store::redis::RedisStore,
+    Health, ServiceConfig, alerting_runtime::RunningTasks, history::History,
+    memory_budget::MemoryBudget, policy::ConfigWatcher, store::redis::RedisStore,
 };
 
 /// What the page is made of.
 #[derive(Clone, Debug)]
 pub(crate) struct Page {
-    shelf: Arc<Shelf>,
+    config_watcher: Arc<ConfigWatcher>,
     health: Health,
     history: History,
-    running: Running,
+    running: RunningTasks,
     jobs: Jobs,
-    notebook: Notebook,
+    notes_cache: NotesCache,
     depths: ParkedDepthsCache,
     sign_ins: SignInLimiter,
     memory: MemoryBudget,
@@ -62,18 +62,18 @@ pub(crate) struct Page {
 
 impl Page {
     pub(crate) fn new(
-        shelf: Arc<Shelf>,
+        config_watcher: Arc<ConfigWatcher>,
         health: Health,
         history: History,
-        running: Running,
+        running: RunningTasks,
         store: Option<Arc<RedisStore>>,
         memory: MemoryBudget,
     ) -> Self {
         Self {
-            shelf,
+            config_watcher,
             health,
             jobs: Jobs::new(history.clone(), running.clone(), memory.clone()),
-            notebook: Notebook::default(),
+            notes_cache: NotesCache::default(),
             depths: ParkedDepthsCache::default(),
             sign_ins: SignInLimiter::default(),
             memory,
@@ -88,8 +88,8 @@ impl Page {
         self.jobs.end().await;
     }
 
-    fn book(&self) -> Arc<Book> {
-        self.shelf.book()
+    fn service_config(&self) -> Arc<ServiceConfig> {
+        self.config_watcher.service_config()
     }
 }
 

@@ -13,18 +13,18 @@ use tokio::time::{Instant, sleep, timeout};
 /// How long notes are believed to be the same.
 const FRESH: Duration = Duration::from_secs(20);
 /// A page waits no longer for them.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIME_LIMIT: Duration = Duration::from_secs(5);
 /// Queues whose notes are remembered.
 const MOST: usize = 1_000;
 
 /// By queue: when its notes were read, and what they were.
-type Known = HashMap<String, (Instant, Arc<Notes>)>;
+type CachedNotes = HashMap<String, (Instant, Arc<Notes>)>;
 
 /// The notes of all queues. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Notebook(Arc<Mutex<Known>>);
+pub(super) struct NotesCache(Arc<Mutex<CachedNotes>>);
 
-impl Notebook {
+impl NotesCache {
     /// Those about a queue; none where they cannot be read now.
     pub(super) async fn about(&self, client: Option<Client>, queue: &str) -> Arc<Notes> {
         let known = self.lock().get(queue).cloned();
@@ -35,10 +35,10 @@ impl Notebook {
         let Some(client) = client else {
             return known.unwrap_or_default();
         };
-        let (asked, until) = (queue.to_owned(), Instant::now() + PATIENCE);
+        let (asked, until) = (queue.to_owned(), Instant::now() + TIME_LIMIT);
         // By itself: a walk that is dropped, with the request of a browser that goes away, may leave what it puts back twice.
         let read = tokio::spawn(async move { read(&client, &asked, until).await });
-        let read = timeout(PATIENCE, read).await;
+        let read = timeout(TIME_LIMIT, read).await;
         match read.map(|read| read.unwrap_or(Ok(None))) {
             Ok(Ok(Some(notes))) => {
                 let notes = Arc::new(notes);
@@ -57,7 +57,7 @@ impl Notebook {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, CachedNotes> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

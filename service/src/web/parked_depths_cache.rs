@@ -14,18 +14,18 @@ use crate::parked_depths::parked_depths;
 /// How long an answer is believed.
 const FRESH: Duration = Duration::from_secs(2);
 /// A page waits no longer for the broker.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIME_LIMIT: Duration = Duration::from_secs(3);
 /// Queues that are asked for at a time.
 const MOST_ASKED: usize = 200;
 /// Queues whose depths are remembered.
 const MOST: usize = 2_000;
 
 /// By work queue: when the broker answered, and how many messages are parked.
-type Known = HashMap<String, (Instant, u64)>;
+type CachedDepths = HashMap<String, (Instant, u64)>;
 
 /// The depths of parking queues. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ParkedDepthsCache(Arc<Mutex<Known>>);
+pub(super) struct ParkedDepthsCache(Arc<Mutex<CachedDepths>>);
 
 impl ParkedDepthsCache {
     /// How many messages are parked for these queues; nothing of one that the broker says nothing of now. Without a client, what is known is
@@ -53,7 +53,7 @@ impl ParkedDepthsCache {
         let Some(client) = client.filter(|_| !asked.is_empty()) else {
             return depths;
         };
-        let answers = parked_depths(&client, &asked, PATIENCE).await;
+        let answers = parked_depths(&client, &asked, TIME_LIMIT).await;
         let now = Instant::now();
         let mut known = self.lock();
         if known.len() + answers.len() > MOST {
@@ -66,7 +66,7 @@ impl ParkedDepthsCache {
         depths
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, CachedDepths> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,13 +4,13 @@ use jiff::Timestamp;
 
 /// A time, and how long ago or ahead it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Moment {
+pub(super) struct RelativeTime {
     /// For machines and for the tooltip (RFC 3339, UTC).
     pub(super) iso: String,
     pub(super) text: String,
 }
 
-impl Moment {
+impl RelativeTime {
     pub(super) fn of(at: Timestamp, now: Timestamp) -> Self {
         let seconds = now.as_second() - at.as_second();
         let text = match seconds {
@@ -51,7 +51,7 @@ mod tests {
             (60, "in 60 s"),
         ] {
             let at = Timestamp::from_second(1_800_000_000 + seconds).unwrap();
-            assert_eq!(Moment::of(at, now).text, text);
+            assert_eq!(RelativeTime::of(at, now).text, text);
         }
     }
 }

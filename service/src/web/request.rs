@@ -15,23 +15,23 @@ use axum::{
 
 use super::{
     Page,
-    auth::{self, Entry, Person},
+    auth::{self, SignInResult, User},
     configuration::Role,
     csrf,
 };
-use crate::Book;
+use crate::ServiceConfig;
 
 /// A request of somebody who may see the page.
 #[derive(Debug)]
-pub(super) struct Visit {
-    pub(super) person: Person,
-    pub(super) book: Arc<Book>,
-    pub(super) door: Door,
+pub(super) struct WebRequest {
+    pub(super) web_user: User,
+    pub(super) service_config: Arc<ServiceConfig>,
+    pub(super) context: RequestContext,
 }
 
 /// How a request came.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct RequestContext {
     headers: HeaderMap,
     /// The address that somebody asks from.
     pub(super) client: IpAddr,
@@ -47,16 +47,16 @@ pub(super) struct Door {
 
 /// What stands around every page.
 #[derive(Debug)]
-pub(super) struct Frame {
+pub(super) struct Layout {
     pub(super) title: String,
-    pub(super) person: Option<Person>,
+    pub(super) web_user: Option<User>,
     /// For forms.
     pub(super) word: String,
     /// Seconds until the browser asks again.
     pub(super) refresh: Option<u32>,
 }
 
-impl Frame {
+impl Layout {
     pub(super) fn may_operate(&self) -> bool {
         self.may(Role::Operator)
     }
@@ -66,9 +66,9 @@ impl Frame {
     }
 
     fn may(&self, role: Role) -> bool {
-        self.person
+        self.web_user
             .as_ref()
-            .is_some_and(|person| person.role >= role)
+            .is_some_and(|web_user| web_user.role >= role)
     }
 }
 
@@ -77,46 +77,55 @@ const MAY_NOT: &str = "You may look at this, and not do that: your role does not
 /// What people are told where there is nothing else to show.
 #[derive(Template)]
 #[template(path = "sentence.html")]
-struct Sentence<'s> {
-    frame: Frame,
+struct MessagePage<'s> {
+    layout: Layout,
     sentence: &'s str,
     /// A link to the same page.
     again: Option<&'s str>,
 }
 
-impl FromRequestParts<Page> for Visit {
+impl FromRequestParts<Page> for WebRequest {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, page: &Page) -> Result<Self, Response> {
-        let door = Door::of(parts, page);
+        let context = RequestContext::of(parts, page);
         if parts.method == axum::http::Method::GET && csrf::is_followed(&parts.headers) {
-            return Err(door.once_more());
+            return Err(context.once_more());
         }
         let peer = peer(parts);
-        let book = page.book();
-        match auth::entry(book.page(), peer, &parts.headers, SystemTime::now()) {
+        let service_config = page.service_config();
+        match auth::entry(
+            service_config.page(),
+            peer,
+            &parts.headers,
+            SystemTime::now(),
+        ) {
             // Before its body is read, which may name many messages.
-            Entry::Known(person)
+            SignInResult::Known(web_user)
                 if ![Method::GET, Method::HEAD].contains(&parts.method)
-                    && person.role < Role::Operator =>
+                    && web_user.role < Role::Operator =>
             {
-                Err(door.refuse(Some(&person), StatusCode::FORBIDDEN, MAY_NOT))
+                Err(context.refuse(Some(&web_user), StatusCode::FORBIDDEN, MAY_NOT))
             }
-            Entry::Known(person) => Ok(Self { person, book, door }),
-            Entry::SignIn if parts.method == axum::http::Method::GET => {
+            SignInResult::Known(web_user) => Ok(Self {
+                web_user,
+                service_config,
+                context,
+            }),
+            SignInResult::SignIn if parts.method == axum::http::Method::GET => {
                 Err(Redirect::to("/sign-in").into_response())
             }
-            Entry::SignIn => Err(door.refuse(
+            SignInResult::SignIn => Err(context.refuse(
                 None,
                 StatusCode::UNAUTHORIZED,
                 "Your session is over: sign in again, and then do it once more.",
             )),
-            Entry::Refused(why) => Err(door.refuse(None, StatusCode::FORBIDDEN, why)),
+            SignInResult::Refused(why) => Err(context.refuse(None, StatusCode::FORBIDDEN, why)),
         }
     }
 }
 
-impl FromRequestParts<Page> for Door {
+impl FromRequestParts<Page> for RequestContext {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, page: &Page) -> Result<Self, Self::Rejection> {
@@ -130,7 +139,7 @@ fn peer(parts: &Parts) -> IpAddr {
     info.map_or(Ipv4Addr::UNSPECIFIED.into(), |info| info.0.ip())
 }
 
-impl Door {
+impl RequestContext {
     fn of(parts: &Parts, page: &Page) -> Self {
         let text = |name: &str| {
             parts
@@ -138,8 +147,8 @@ impl Door {
                 .get(name)
                 .and_then(|value| value.to_str().ok())
         };
-        let book = page.book();
-        let proxy = book.page().proxy.as_ref();
+        let service_config = page.service_config();
+        let proxy = service_config.page().proxy.as_ref();
         let peer = peer(parts);
         let is_proxied = proxy.is_some_and(|proxy| proxy.is_at(peer));
         // The proxy adds the address that it was asked from at the end; what stands before it is anybody's word.
@@ -225,19 +234,19 @@ impl Door {
     /// A page with a sentence.
     pub(super) fn refuse(
         &self,
-        person: Option<&Person>,
+        web_user: Option<&User>,
         status: StatusCode,
         why: &str,
     ) -> Response {
-        self.say(person, status, why, None)
+        self.say(web_user, status, why, None)
     }
 
     /// Has the browser ask for the same page once more, from here: it has kept its cookies back, and must not be given others in their place.
     fn once_more(mut self) -> Response {
         self.cookie.1 = false;
-        let frame = Frame {
+        let layout = Layout {
             title: "One moment".to_owned(),
-            person: None,
+            web_user: None,
             word: String::new(),
             refresh: Some(0),
         };
@@ -245,8 +254,8 @@ impl Door {
         let again = Some(self.path.as_str());
         self.page(
             StatusCode::OK,
-            &Sentence {
-                frame,
+            &MessagePage {
+                layout,
                 sentence,
                 again,
             },
@@ -255,21 +264,21 @@ impl Door {
 
     fn say(
         &self,
-        person: Option<&Person>,
+        web_user: Option<&User>,
         status: StatusCode,
         why: &str,
         again: Option<&str>,
     ) -> Response {
-        let frame = Frame {
+        let layout = Layout {
             title: status.canonical_reason().unwrap_or("Refused").to_owned(),
-            person: person.cloned(),
+            web_user: web_user.cloned(),
             word: self.word(),
             refresh: None,
         };
         self.page(
             status,
-            &Sentence {
-                frame,
+            &MessagePage {
+                layout,
                 sentence: why,
                 again,
             },
@@ -277,31 +286,31 @@ impl Door {
     }
 }
 
-impl Visit {
-    pub(super) fn frame(&self, title: impl Into<String>) -> Frame {
-        Frame {
+impl WebRequest {
+    pub(super) fn layout(&self, title: impl Into<String>) -> Layout {
+        Layout {
             title: title.into(),
-            person: Some(self.person.clone()),
-            word: self.door.word(),
+            web_user: Some(self.web_user.clone()),
+            word: self.context.word(),
             refresh: None,
         }
     }
 
     pub(super) fn show(&self, page: &impl Template) -> Response {
-        self.door.page(StatusCode::OK, page)
+        self.context.page(StatusCode::OK, page)
     }
 
     pub(super) fn refuse(&self, status: StatusCode, why: &str) -> Response {
-        self.door.refuse(Some(&self.person), status, why)
+        self.context.refuse(Some(&self.web_user), status, why)
     }
 
     /// Has whoever came by another site ask for the page once more, from here.
     pub(super) fn ask_again(&self) -> Response {
-        self.door.say(
-            Some(&self.person),
+        self.context.say(
+            Some(&self.web_user),
             StatusCode::FORBIDDEN,
             "Another site has asked for this page, which looks into a queue to draw itself.",
-            Some(&self.door.path),
+            Some(&self.context.path),
         )
     }
 
@@ -310,13 +319,13 @@ impl Visit {
     /// # Errors
     /// The page that says no.
     pub(super) fn may(&self, role: Role, word: &str) -> Result<(), Box<Response>> {
-        if !self.door.is_ours(word) {
+        if !self.context.is_ours(word) {
             return Err(Box::new(self.refuse(
                 StatusCode::FORBIDDEN,
                 "This form did not come from this page, or its cookie is gone. Load the page again, and do it once more.",
             )));
         }
-        if self.person.role < role {
+        if self.web_user.role < role {
             return Err(Box::new(self.refuse(StatusCode::FORBIDDEN, MAY_NOT)));
         }
         Ok(())

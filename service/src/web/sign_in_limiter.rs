@@ -18,7 +18,7 @@ const BURST: u32 = 5;
 /// What each client still owes for its wrong tokens. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SignInLimiter {
-    paid_off: Arc<Mutex<HashMap<IpAddr, Instant>>>,
+    next_attempts: Arc<Mutex<HashMap<IpAddr, Instant>>>,
 }
 
 impl SignInLimiter {
@@ -26,9 +26,12 @@ impl SignInLimiter {
     /// wait first.
     pub(super) fn charge(&self, client: IpAddr) -> bool {
         let now = Instant::now();
-        let mut paid_off = self.paid_off.lock().unwrap_or_else(PoisonError::into_inner);
-        paid_off.retain(|_, until| *until > now);
-        let until = paid_off.entry(network(client)).or_insert(now);
+        let mut next_attempts = self
+            .next_attempts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        next_attempts.retain(|_, until| *until > now);
+        let until = next_attempts.entry(network(client)).or_insert(now);
         let may = *until + COST <= now + COST * BURST;
         if may {
             *until += COST;
@@ -38,8 +41,11 @@ impl SignInLimiter {
 
     /// The token was right.
     pub(super) fn refund(&self, client: IpAddr) {
-        let mut paid_off = self.paid_off.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(until) = paid_off.get_mut(&network(client)) {
+        let mut next_attempts = self
+            .next_attempts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(until) = next_attempts.get_mut(&network(client)) {
             *until -= COST;
         }
     }
@@ -67,7 +73,7 @@ mod tests {
         advance(COST * 60).await;
         assert_eq!(tries(one, 10), 5);
         assert_eq!(
-            limiter.paid_off.lock().unwrap().len(),
+            limiter.next_attempts.lock().unwrap().len(),
             1,
             "others are forgotten"
         );

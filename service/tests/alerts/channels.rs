@@ -7,11 +7,11 @@ use std::{
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use retryrmq_harness::eventually;
-use retryrmq_serve::alerts::{Desk, FileMemory, Memory, Silence, Speaker};
+use retryrmq_serve::alerts::{Alerting, FileStateStore, NotifierMode, Silence, StateStore};
 use ring::hmac;
 
 use crate::{
-    Fragile, PATIENCE, WAKE, alone, configuration,
+    DEADLINE, FailingStateStore, WAKE, alone, configuration,
     mail::MailServer,
     parked,
     server::{Answer, Server},
@@ -63,11 +63,11 @@ to = ["a@example.com", "b@example.com"]
 "#,
         hook.url, pager.url, manager.url, mails.port
     );
-    let desk = alone(&text, folder.path()).await;
-    desk.tell(parked("f1"));
+    let alerting = alone(&text, folder.path()).await;
+    alerting.tell(parked("f1"));
     let opened = hook.after(1).await.remove(0);
     for _ in 0..20 {
-        desk.tell(parked("f1"));
+        alerting.tell(parked("f1"));
     }
     hook.after(3).await; // quiet
     assert_eq!(hook.kinds()[..3], ["opened", "updated", "resolved"]);
@@ -125,28 +125,29 @@ to = ["a@example.com", "b@example.com"]
         why: "works on it".to_owned(),
         ..Silence::default()
     };
-    desk.silence(silence).unwrap();
-    desk.tell(parked("f1"));
-    eventually(PATIENCE, "it is silenced", || async {
-        desk.counts().silenced == 1
+    alerting.silence(silence).unwrap();
+    alerting.tell(parked("f1"));
+    eventually(DEADLINE, "it is silenced", || async {
+        alerting.counts().silenced == 1
     })
     .await;
-    assert_eq!(desk.silences().len(), 1);
-    desk.lift("s").unwrap();
-    desk.tell(parked("f1"));
+    assert_eq!(alerting.silences().len(), 1);
+    alerting.end_silence("s").unwrap();
+    alerting.tell(parked("f1"));
     hook.after(4).await;
     assert_eq!(hook.requests()[3].json()["trigger"], "again");
-    eventually(PATIENCE, "all channels have everything", || async {
-        desk.counts()
+    eventually(DEADLINE, "all channels have everything", || async {
+        alerting
+            .counts()
             .channels
             .values()
             .all(|channel| channel.sent >= 4)
     })
     .await;
-    let counts = desk.counts();
+    let counts = alerting.counts();
     assert_eq!(counts.failures["wake"], 23);
     assert!(counts.channels["mail"].retried >= 1);
-    desk.stop().await;
+    alerting.stop().await;
 }
 
 #[tokio::test]
@@ -173,8 +174,8 @@ url = "{}"
 "#,
         good.url, hangs.url, fails.url
     );
-    let desk = alone(&text, folder.path()).await;
-    desk.tell(parked("f1"));
+    let alerting = alone(&text, folder.path()).await;
+    alerting.tell(parked("f1"));
     good.after(1).await;
     assert!(hangs.requests().len() <= 1);
     hangs.after(2).await;
@@ -185,13 +186,13 @@ url = "{}"
     );
     // The same notice each time.
     assert!(tries.iter().all(|request| request.body == tries[0].body));
-    eventually(PATIENCE, "all have it", || async {
-        let channels = desk.counts().channels;
+    eventually(DEADLINE, "all have it", || async {
+        let channels = alerting.counts().channels;
         channels.values().all(|channel| channel.sent == 1) && channels["fails"].retried == 3
     })
     .await;
-    eventually(PATIENCE, "nothing waits", || async {
-        desk.counts().outbox == 0
+    eventually(DEADLINE, "nothing waits", || async {
+        alerting.counts().outbox == 0
     })
     .await;
 }
@@ -201,14 +202,14 @@ async fn a_notice_that_its_receiver_cannot_take_holds_up_no_other() {
     let server = Server::chokes_on("poison").await;
     let folder = tempfile::tempdir().unwrap();
     let text = format!("{WAKE}[channels.a.webhook]\nurl = \"{}\"\n", server.url);
-    let desk = alone(&text, folder.path()).await;
-    desk.tell(parked("poison"));
+    let alerting = alone(&text, folder.path()).await;
+    alerting.tell(parked("poison"));
     server.after(2).await;
     for fine in ["f1", "f2"] {
-        desk.tell(parked(fine));
+        alerting.tell(parked(fine));
     }
-    eventually(PATIENCE, "all others arrive", || async {
-        let counts = desk.counts();
+    eventually(DEADLINE, "all others arrive", || async {
+        let counts = alerting.counts();
         match (counts.channels["a"].sent, counts.outbox) {
             (2, 1) => Ok(()),
             _ => Err(format!("{counts:?}")),
@@ -216,11 +217,11 @@ async fn a_notice_that_its_receiver_cannot_take_holds_up_no_other() {
     })
     .await;
     // Nor in what the next one begins with.
-    desk.stop().await;
-    let desk = alone(&text, folder.path()).await;
-    desk.tell(parked("f3"));
-    eventually(PATIENCE, "another one arrives", || async {
-        desk.counts().channels["a"].sent == 1
+    alerting.stop().await;
+    let alerting = alone(&text, folder.path()).await;
+    alerting.tell(parked("f3"));
+    eventually(DEADLINE, "another one arrives", || async {
+        alerting.counts().channels["a"].sent == 1
     })
     .await;
 }
@@ -236,17 +237,17 @@ async fn what_cannot_succeed_is_given_up_and_no_other_host_is_told() {
         "{WAKE}[channels.gone.webhook]\nurl = \"{}\"\n[channels.lures.webhook]\nurl = \"{}\"\n[channels.moves.webhook]\nurl = \"{}\"\n",
         gone.url, lures.url, moves.url
     );
-    let desk = alone(&text, folder.path()).await;
-    desk.tell(parked("f1"));
-    desk.tell(parked("f2"));
-    eventually(PATIENCE, "all of them had both", || async {
-        let channels = desk.counts().channels;
+    let alerting = alone(&text, folder.path()).await;
+    alerting.tell(parked("f1"));
+    alerting.tell(parked("f2"));
+    eventually(DEADLINE, "all of them had both", || async {
+        let channels = alerting.counts().channels;
         channels
             .values()
             .all(|channel| channel.sent + channel.failed == 2)
     })
     .await;
-    let channels = desk.counts().channels;
+    let channels = alerting.counts().channels;
     for (name, sent, failed) in [("gone", 1, 1), ("lures", 1, 1), ("moves", 2, 0)] {
         assert_eq!(
             (
@@ -271,9 +272,9 @@ async fn no_secret_is_shown() {
         "{WAKE}[channels.echoes.webhook]\nurl = \"{}/s3cret-path?token=s3cret\"\n",
         echoes.url
     );
-    let desk = alone(&text, folder.path()).await;
-    assert!(!format!("{desk:?}").contains("s3cret"));
-    desk.tell(parked("f1"));
+    let alerting = alone(&text, folder.path()).await;
+    assert!(!format!("{alerting:?}").contains("s3cret"));
+    alerting.tell(parked("f1"));
     echoes.after(2).await;
     let lines = lines().lock().unwrap();
     let of_it = |line: &&String| line.contains("echoes") && line.contains("tried again");
@@ -331,17 +332,17 @@ async fn what_was_not_delivered_is_delivered_by_the_next_one() {
     let server = Server::start([Answer::RetryAfter(503, 3_000)]).await;
     let folder = tempfile::tempdir().unwrap();
     let text = format!("{WAKE}[channels.a.webhook]\nurl = \"{}\"\n", server.url);
-    let desk = alone(&text, folder.path()).await;
-    desk.tell(parked("f1"));
+    let alerting = alone(&text, folder.path()).await;
+    alerting.tell(parked("f1"));
     server.after(1).await;
-    desk.stop().await;
+    alerting.stop().await;
     assert_eq!(server.requests().len(), 1);
-    let desk = alone(&text, folder.path()).await;
+    let alerting = alone(&text, folder.path()).await;
     let requests = server.after(2).await;
     assert_eq!(requests[0].body, requests[1].body);
     // The page is open, so the same failure is no news.
-    desk.tell(parked("f1"));
-    desk.tell(parked("f2"));
+    alerting.tell(parked("f1"));
+    alerting.tell(parked("f2"));
     server.after(3).await;
     assert_eq!(server.requests()[2].json()["fingerprint"], "f2");
 }
@@ -351,17 +352,17 @@ async fn nobody_is_told_anything_before_the_state_can_be_kept() {
     let server = Server::start([Answer::RetryAfter(503, 3_000)]).await;
     let folder = tempfile::tempdir().unwrap();
     let text = format!("{WAKE}[channels.a.webhook]\nurl = \"{}\"\n", server.url);
-    let desk = alone(&text, folder.path()).await;
-    desk.tell(parked("f1"));
+    let alerting = alone(&text, folder.path()).await;
+    alerting.tell(parked("f1"));
     server.after(1).await;
-    desk.stop().await;
-    let memory = Fragile::new(FileMemory::new(folder.path().join("state")), false);
+    alerting.stop().await;
+    let memory = FailingStateStore::new(FileStateStore::new(folder.path().join("state")), false);
     memory.loads.store(true, Ordering::Relaxed);
-    let kept = Arc::clone(&memory) as Arc<dyn Memory>;
-    let desk = Desk::start(&configuration(&text), kept, Speaker::Alone)
+    let kept = Arc::clone(&memory) as Arc<dyn StateStore>;
+    let alerting = Alerting::start(&configuration(&text), kept, NotifierMode::Alone)
         .await
         .unwrap();
-    desk.tell(parked("f2"));
+    alerting.tell(parked("f2"));
     memory.has_failed(3).await;
     // What the last one could not deliver may be told again, because that is kept.
     let told = server.requests().into_iter();
@@ -375,7 +376,7 @@ async fn nobody_is_told_anything_before_the_state_can_be_kept() {
         [&told[0]["fingerprint"], &told[1]["fingerprint"]],
         ["f1", "f2"]
     );
-    desk.stop().await;
+    alerting.stop().await;
 }
 
 #[tokio::test]
@@ -386,13 +387,13 @@ async fn a_storm_never_blocks_and_what_is_lost_is_counted() {
         "most_groups = 50\n{WAKE}[channels.a.webhook]\nurl = \"{}\"\n",
         server.url
     );
-    let desk = alone(&text, folder.path()).await;
+    let alerting = alone(&text, folder.path()).await;
     let many = 60_000;
     for n in 0..many {
-        desk.tell(parked(&format!("f{}", n % 200)));
+        alerting.tell(parked(&format!("f{}", n % 200)));
     }
-    eventually(PATIENCE, "all are counted", || async {
-        let counts = desk.counts();
+    eventually(DEADLINE, "all are counted", || async {
+        let counts = alerting.counts();
         let failures = counts.failures.values().sum::<u64>();
         match failures + counts.dropped {
             sum if sum == many => Ok(()),
@@ -400,7 +401,7 @@ async fn a_storm_never_blocks_and_what_is_lost_is_counted() {
         }
     })
     .await;
-    let counts = desk.counts();
+    let counts = alerting.counts();
     assert!(counts.groups <= 51 && counts.ungrouped > 0 && counts.lost <= counts.dropped);
     assert_eq!(counts.told, many);
 }

@@ -8,7 +8,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::PATIENCE;
+use crate::DEADLINE;
 
 #[derive(Clone)]
 pub(crate) struct MailServer {
@@ -102,7 +102,7 @@ impl MailServer {
 
     /// Waits until there are so many mails.
     pub(crate) async fn after(&self, count: usize) -> Vec<Mail> {
-        eventually(PATIENCE, "the mails are there", || async {
+        eventually(DEADLINE, "the mails are there", || async {
             let mails = self.mails.lock().unwrap().clone();
             (mails.len() >= count).then_some(mails)
         })

@@ -18,11 +18,11 @@ use std::{
 use futures_util::future::BoxFuture;
 use retryrmq_harness::eventually;
 use retryrmq_serve::{
-    Happening, Obituary,
-    alerts::{Configuration, Desk, FileMemory, Handle, Memory, Speaker},
+    ParkedReport, ServiceEvent,
+    alerts::{Alerting, Configuration, FileStateStore, Handle, NotifierMode, StateStore},
 };
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 fn configuration(text: &str) -> Configuration {
     channels::lines(); // from the first line on
@@ -30,23 +30,23 @@ fn configuration(text: &str) -> Configuration {
     toml::from_str(&whole).expect("a configuration")
 }
 
-/// A desk that speaks alone, with its state in that folder.
+/// Alerting without other replicas, with its state in that folder.
 async fn alone(text: &str, folder: &Path) -> Handle {
-    let memory = Arc::new(FileMemory::new(folder.join("state")));
-    Desk::start(&configuration(text), memory, Speaker::Alone)
+    let memory = Arc::new(FileStateStore::new(folder.join("state")));
+    Alerting::start(&configuration(text), memory, NotifierMode::Alone)
         .await
         .expect("it starts")
 }
 
 /// A memory that fails when it is told to.
-struct Fragile<M> {
+struct FailingStateStore<M> {
     inner: M,
     loads: AtomicBool,
     saves: AtomicBool,
     failed: AtomicU64,
 }
 
-impl<M: Memory> Fragile<M> {
+impl<M: StateStore> FailingStateStore<M> {
     fn new(inner: M, works: bool) -> Arc<Self> {
         Arc::new(Self {
             inner,
@@ -59,7 +59,7 @@ impl<M: Memory> Fragile<M> {
     /// Waits until it has failed so many times more.
     async fn has_failed(&self, times: u64) {
         let before = self.failed.load(Ordering::Relaxed);
-        eventually(PATIENCE, "the memory fails", || async {
+        eventually(DEADLINE, "the memory fails", || async {
             self.failed.load(Ordering::Relaxed) >= before + times
         })
         .await;
@@ -74,7 +74,7 @@ impl<M: Memory> Fragile<M> {
     }
 }
 
-impl<M: Memory> Memory for Fragile<M> {
+impl<M: StateStore> StateStore for FailingStateStore<M> {
     fn load(&self) -> BoxFuture<'_, Result<Option<Vec<u8>>, String>> {
         Box::pin(async {
             self.check(&self.loads)?;
@@ -92,18 +92,18 @@ impl<M: Memory> Memory for Fragile<M> {
 
 const WAKE: &str = "[[rules]]\nname = \"all\"\nseverity = \"wake\"\n";
 
-fn parked(fingerprint: &str) -> Happening {
+fn parked(fingerprint: &str) -> ServiceEvent {
     parked_in("orders", fingerprint)
 }
 
-fn parked_in(queue: &str, fingerprint: &str) -> Happening {
-    let death = Obituary {
+fn parked_in(queue: &str, fingerprint: &str) -> ServiceEvent {
+    let death = ParkedReport {
         queue: queue.to_owned(),
         reason: "exhausted".to_owned(),
         fingerprint: fingerprint.to_owned(),
         error: format!("no answer of {fingerprint}"),
         error_type: "db.Timeout".to_owned(),
-        ..Obituary::default()
+        ..ParkedReport::default()
     };
-    Happening::Parked(Box::new(death))
+    ServiceEvent::Parked(Box::new(death))
 }

@@ -6,17 +6,17 @@ use retryrmq::Client;
 use retryrmq_harness::{QueueType, Vhost, eventually, on_brokers};
 use retryrmq_operator::management::{Address, Management};
 use retryrmq_serve::{
-    Trouble, TroubleState,
-    queue_watch::{Api, Configuration, Watch},
+    QueueTrouble, TroubleState,
+    queue_watch::{Configuration, ManagementFactory, Watch},
 };
 
-use crate::PATIENCE;
+use crate::DEADLINE;
 
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<Trouble>>>);
+struct Told(Arc<Mutex<Vec<QueueTrouble>>>);
 
 impl Told {
-    fn tell(&self) -> impl Fn(Trouble) -> bool + Send + Sync + 'static {
+    fn tell(&self) -> impl Fn(QueueTrouble) -> bool + Send + Sync + 'static {
         let told = self.clone();
         move |trouble| {
             told.0.lock().unwrap().push(trouble);
@@ -44,7 +44,7 @@ impl Told {
     }
 
     async fn after(&self, expected: &[&str]) {
-        eventually(PATIENCE, "the troubles are told", || async {
+        eventually(DEADLINE, "the troubles are told", || async {
             let story = self.story();
             match story == expected {
                 true => Ok(()),
@@ -63,7 +63,7 @@ fn configuration(more: &str) -> Configuration {
 }
 
 /// Its password comes out of a file, and is the right one from the second look on.
-fn management(vhost: &Vhost) -> Api {
+fn management(vhost: &Vhost) -> ManagementFactory {
     let management = vhost.broker().management().url().to_owned();
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "of before").unwrap();
@@ -121,7 +121,7 @@ async fn an_orphan_is_told_once_and_is_over_when_somebody_comes() {
         }
         // The growth of a queue is measured from the first depth that is told, and the management API tells that of a new queue late.
         eventually(
-            PATIENCE,
+            DEADLINE,
             "the parking queue is known to be empty",
             || async {
                 let management = vhost.broker().management();
@@ -133,7 +133,7 @@ async fn an_orphan_is_told_once_and_is_over_when_somebody_comes() {
         )
         .await;
         let before = list.counts().looks;
-        eventually(PATIENCE, "it was looked at since", || async {
+        eventually(DEADLINE, "it was looked at since", || async {
             let looks = list.counts().looks;
             (looks > before + 1).then_some(()).ok_or(looks)
         })
@@ -177,7 +177,7 @@ async fn a_source_that_fails_raises_nothing() {
             told.tell(),
         )
         .unwrap();
-        eventually(PATIENCE, "it has failed for long", || async {
+        eventually(DEADLINE, "it has failed for long", || async {
             watch.counts().failed > 8
         })
         .await;
@@ -241,7 +241,7 @@ async fn a_consumer_that_acknowledges_nothing_is_seen_by_prometheus() {
                 }
             }
         });
-        eventually(PATIENCE, "both are told", || async {
+        eventually(DEADLINE, "both are told", || async {
             let mut story = told.story();
             story.sort_unstable();
             match story == ["+orphan:no_consumer", "+stuck:unacknowledged"] {

@@ -14,11 +14,11 @@ use retryrmq_harness::{
     },
     on_brokers,
 };
-use retryrmq_serve::alerts::{BrokerMemory, Desk, Handle, Memory, Speaker};
+use retryrmq_serve::alerts::{Alerting, BrokerStateStore, Handle, NotifierMode, StateStore};
 use serde_json::{Value, json};
 
 use crate::{
-    Fragile, PATIENCE, WAKE, configuration, parked, parked_in,
+    DEADLINE, FailingStateStore, WAKE, configuration, parked, parked_in,
     server::{Answer, Server},
 };
 
@@ -27,7 +27,7 @@ const STATE: &str = "retryrmq.serve.alerts.state";
 
 struct Replica {
     client: Client,
-    desk: Handle,
+    alerting: Handle,
 }
 
 impl Replica {
@@ -36,45 +36,49 @@ impl Replica {
     }
 
     /// With a memory that works or fails.
-    async fn with(vhost: &Vhost, text: &str, works: bool) -> (Self, Arc<Fragile<BrokerMemory>>) {
+    async fn with(
+        vhost: &Vhost,
+        text: &str,
+        works: bool,
+    ) -> (Self, Arc<FailingStateStore<BrokerStateStore>>) {
         let client = Client::connect(vhost.url()).await.unwrap();
-        let fragile = Fragile::new(BrokerMemory::new(client.clone(), STATE), works);
-        let memory = Arc::clone(&fragile) as Arc<dyn Memory>;
-        let speaker = Speaker::Elected {
+        let fragile = FailingStateStore::new(BrokerStateStore::new(client.clone(), STATE), works);
+        let memory = Arc::clone(&fragile) as Arc<dyn StateStore>;
+        let mode = NotifierMode::Elected {
             client: client.clone(),
             queue: REPORTS.to_owned(),
         };
-        let desk = Desk::start(&configuration(text), memory, speaker)
+        let alerting = Alerting::start(&configuration(text), memory, mode)
             .await
             .unwrap();
-        (Self { client, desk }, fragile)
+        (Self { client, alerting }, fragile)
     }
 
     /// In good order.
     async fn leave(self) {
-        self.desk.stop().await;
+        self.alerting.stop().await;
         self.client.close().await;
     }
 
     /// Without a farewell, as by SIGKILL: nothing is saved, and its connections are gone.
     async fn die(self) {
-        drop(self.desk);
+        drop(self.alerting);
         self.client.close().await;
     }
 
-    fn speaks(&self) -> bool {
-        self.desk.counts().speaks
+    fn is_leader(&self) -> bool {
+        self.alerting.counts().is_leader
     }
 }
 
-async fn one_speaks(replicas: &[&Replica]) -> usize {
-    eventually(PATIENCE, "one replica speaks", || async {
-        let speakers: Vec<_> = (0..replicas.len())
-            .filter(|n| replicas[*n].speaks())
+async fn one_leader(replicas: &[&Replica]) -> usize {
+    eventually(DEADLINE, "one replica is the leader", || async {
+        let leaders: Vec<_> = (0..replicas.len())
+            .filter(|n| replicas[*n].is_leader())
             .collect();
-        match speakers[..] {
-            [speaker] => Ok(speaker),
-            _ => Err(format!("{speakers:?}")),
+        match leaders[..] {
+            [leader] => Ok(leader),
+            _ => Err(format!("{leaders:?}")),
         }
     })
     .await
@@ -82,9 +86,9 @@ async fn one_speaks(replicas: &[&Replica]) -> usize {
 
 /// The ids and pages of both groups, once they are shown.
 async fn two_groups(replica: &Replica) -> BTreeMap<String, Option<String>> {
-    eventually(PATIENCE, "both groups are shown", || async {
-        let groups = replica.desk.groups().into_iter();
-        let groups: BTreeMap<_, _> = groups.map(|group| (group.id, group.page)).collect();
+    eventually(DEADLINE, "both groups are shown", || async {
+        let groups = replica.alerting.groups().into_iter();
+        let groups: BTreeMap<_, _> = groups.map(|group| (group.id, group.incident)).collect();
         (groups.len() == 2).then_some(groups)
     })
     .await
@@ -100,7 +104,7 @@ fn kinds(notices: &[Value]) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_speaker_dies() {
+async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_leader_dies() {
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         // The first page is taken; the second waits for a server that asks for an hour.
@@ -112,39 +116,42 @@ async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_speaker_dies()
         let one = Replica::start(&vhost, &text).await;
         let two = Replica::start(&vhost, &text).await;
         for replica in [&one, &two, &one, &two] {
-            replica.desk.tell(parked("f1"));
+            replica.alerting.tell(parked("f1"));
         }
-        let speaker = one_speaks(&[&one, &two]).await;
-        let (speaker, other) = match speaker {
+        let leader = one_leader(&[&one, &two]).await;
+        let (leader, other) = match leader {
             0 => (one, two),
             _ => (two, one),
         };
-        eventually(PATIENCE, "all four are counted", || async {
-            speaker.desk.counts().failures.get("wake") == Some(&4)
+        eventually(DEADLINE, "all four are counted", || async {
+            leader.alerting.counts().failures.get("wake") == Some(&4)
         })
         .await;
         assert_eq!(kinds(&server.notices(1).await), ["opened"]);
-        // What the other one saw is told by the speaker.
-        other.desk.tell(parked("f2"));
+        // What the other one saw is told by the leader.
+        other.alerting.tell(parked("f2"));
         let second = server.notices(2).await.remove(1);
-        let groups = two_groups(&speaker).await;
-        speaker.die().await;
+        let groups = two_groups(&leader).await;
+        leader.die().await;
 
         // The state goes on with the other one: no page anew, what was not delivered is, and both are over in the end.
-        eventually(PATIENCE, "the other one speaks", || async {
-            other.speaks()
+        eventually(DEADLINE, "the other one speaks", || async {
+            other.is_leader()
         })
         .await;
-        eventually(PATIENCE, "what was not delivered is told again", || async {
+        eventually(DEADLINE, "what was not delivered is told again", || async {
             let told = server.requests().into_iter().map(|request| request.json());
             told.filter(|notice| *notice == second).count() > 1
         })
         .await;
         assert_eq!(two_groups(&other).await, groups);
-        other.desk.tell(parked("f1"));
+        other.alerting.tell(parked("f1"));
         let told = server.notices(4).await;
         assert_eq!(kinds(&told), ["opened", "opened", "resolved", "resolved"]);
-        let pages: BTreeSet<&str> = told.iter().filter_map(|one| one["page"].as_str()).collect();
+        let pages: BTreeSet<&str> = told
+            .iter()
+            .filter_map(|one| one["incident"].as_str())
+            .collect();
         assert_eq!(pages.len(), 2);
 
         // Garbage in the queue of reports is dropped, and one that leaves in good order hands over.
@@ -163,13 +170,13 @@ async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_speaker_dies()
         }
         let three = Replica::start(&vhost, &text).await;
         other.leave().await;
-        eventually(PATIENCE, "the third one speaks", || async {
-            three.speaks()
+        eventually(DEADLINE, "the third one speaks", || async {
+            three.is_leader()
         })
         .await;
-        three.desk.tell(parked("f1"));
+        three.alerting.tell(parked("f1"));
         assert_eq!(server.notices(5).await[4]["trigger"], "again");
-        three.desk.stop().await;
+        three.alerting.stop().await;
     })
     .await;
 }
@@ -199,7 +206,7 @@ async fn an_incident_is_over_when_nothing_is_parked_any_more_or_a_person_closes_
         );
         let replica = Replica::start(&vhost, &text).await;
         for queue in ["orders", "bills", "empty", "missing"] {
-            replica.desk.tell(parked_in(queue, "f1"));
+            replica.alerting.tell(parked_in(queue, "f1"));
         }
         let over = |count| {
             let server = &server;
@@ -217,11 +224,11 @@ async fn an_incident_is_over_when_nothing_is_parked_any_more_or_a_person_closes_
             over(2).await,
             ["empty", "missing"].map(str::to_owned).into()
         );
-        let groups = replica.desk.groups().into_iter();
+        let groups = replica.alerting.groups().into_iter();
         let bills = groups
             .filter(|group| group.queue == "bills")
             .map(|group| group.id);
-        replica.desk.resolve(bills.collect::<String>()).unwrap();
+        replica.alerting.resolve(bills.collect::<String>()).unwrap();
         assert!(over(3).await.contains("bills"));
         purge(&amqp, "orders.parked").await;
         assert!(over(4).await.contains("orders"));
@@ -242,7 +249,7 @@ async fn reports_keep_their_order_however_long_the_state_cannot_be_kept() {
         let (one, memory) = Replica::with(&vhost, &text, false).await;
         // Each in a report of its own.
         for fingerprint in ["f1", "f2", "f3"] {
-            one.desk.tell(parked(fingerprint));
+            one.alerting.tell(parked(fingerprint));
             memory.has_failed(2).await;
         }
         // A second return would make a copy, which comes behind all others.
@@ -260,7 +267,7 @@ async fn reports_keep_their_order_however_long_the_state_cannot_be_kept() {
             .filter_map(|one| one["fingerprint"].as_str())
             .collect();
         assert_eq!(told, ["f1", "f2", "f3"]);
-        assert_eq!(three.desk.counts().repeated, 0);
+        assert_eq!(three.alerting.counts().repeated, 0);
         three.leave().await;
     })
     .await;
@@ -271,13 +278,13 @@ async fn the_state_is_the_newest_one_wherever_a_reader_dies() {
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let client = Client::connect(vhost.url()).await.unwrap();
-        let memory = BrokerMemory::new(client.clone(), STATE);
+        let memory = BrokerStateStore::new(client.clone(), STATE);
         assert_eq!(memory.load().await, Ok(None));
         for value in ["one", "two", "three"] {
             memory.save(value.into()).await.unwrap();
         }
         let amqp = vhost.connect().await;
-        eventually(PATIENCE, "one message is kept", || async {
+        eventually(DEADLINE, "one message is kept", || async {
             amqp.depth(STATE).await == Some(1)
         })
         .await;
@@ -297,7 +304,7 @@ async fn the_state_is_the_newest_one_wherever_a_reader_dies() {
             let memory = memory.clone();
             async move { memory.load().await }
         });
-        eventually(PATIENCE, "the other one reads", || async {
+        eventually(DEADLINE, "the other one reads", || async {
             amqp.consumers(STATE).await == Some(1)
         })
         .await;

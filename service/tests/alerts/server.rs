@@ -16,7 +16,7 @@ use axum::{
 use retryrmq_harness::eventually;
 use serde_json::Value;
 
-use crate::PATIENCE;
+use crate::DEADLINE;
 
 /// How a request is answered.
 #[derive(Clone, Debug)]
@@ -86,7 +86,7 @@ impl Server {
 
     /// Waits until there were so many requests.
     pub(crate) async fn after(&self, count: usize) -> Vec<Request> {
-        eventually(PATIENCE, "the server was asked often enough", || async {
+        eventually(DEADLINE, "the server was asked often enough", || async {
             let requests = self.requests();
             match requests.len() >= count {
                 true => Ok(requests),
@@ -105,10 +105,10 @@ impl Server {
         kinds.collect()
     }
 
-    /// Waits until a webhook was sent so many notices, each counted once: a speaker that takes over tells again what it does not know
+    /// Waits until a webhook was sent so many notices, each counted once: a leader that takes over tells again what it does not know
     /// to have arrived.
     pub(crate) async fn notices(&self, count: usize) -> Vec<Value> {
-        eventually(PATIENCE, "the notices are here", || async {
+        eventually(DEADLINE, "the notices are here", || async {
             let mut told: Vec<Value> = Vec::new();
             for notice in self.requests().iter().map(Request::json) {
                 if !told.contains(&notice) {

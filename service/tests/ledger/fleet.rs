@@ -22,7 +22,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::stage::{INTAKE_PARKED, Seen, declare, id};
+use crate::fixture::{INTAKE_PARKED, Seen, declare, id};
 
 const QUEUES: [&str; 5] = ["orders", "billing", "mail", "stock.eu", "stock.us"];
 /// How many publishes wait for their confirms at once, and how long the publisher rests after them: whoever is killed has
@@ -167,7 +167,7 @@ async fn channel(url: &str) -> lapin::Result<(Connection, lapin::Channel)> {
     Ok((connection, channel))
 }
 
-/// Takes the messages of a queue. It acknowledges each one when it is in the books: an answer that a dying node owes would take
+/// Takes the messages of a queue. It acknowledges each one when it is in the ledger: an answer that a dying node owes would take
 /// a message with it otherwise.
 async fn take_all(
     connection: &Connection,

@@ -1,16 +1,16 @@
-//! Books about every message of a fleet on a cluster, while somebody kills replicas, nodes and Redis.
+//! A ledger of every message of a fleet on a cluster, while somebody kills replicas, nodes and Redis.
 //!
 //! `make test` keeps them over some hundred messages; `make serve-ledger` over 100 000 (`RETRYRMQ_LEDGER_COUNT`).
 #![allow(missing_docs)]
 
 mod cluster;
+#[allow(dead_code, reason = "the tests of the service use the rest")]
+#[path = "../serve/fixture.rs"]
+mod fixture;
 mod fleet;
 #[allow(dead_code, reason = "the tests of the store use the rest")]
 #[path = "../redis/server.rs"]
 mod server;
-#[allow(dead_code, reason = "the tests of the service use the rest")]
-#[path = "../serve/stage.rs"]
-mod stage;
 
 use std::time::{Duration, Instant};
 
@@ -18,9 +18,9 @@ use retryrmq_harness::{Version, brokers};
 
 use crate::{
     cluster::Cluster,
+    fixture::{Replica, policy},
     fleet::Fleet,
     server::{Servers, available},
-    stage::{Replica, policy},
 };
 
 /// How many messages.
@@ -39,7 +39,7 @@ enum Store {
     Redis(&'static str, &'static str),
 }
 
-async fn keep_books(store: Store) {
+async fn keep_ledger(store: Store) {
     let brokers = brokers();
     let Some(broker) = brokers
         .iter()
@@ -117,17 +117,17 @@ async fn keep_books(store: Store) {
 
 #[tokio::test]
 async fn nothing_is_lost_of_what_waits_in_the_broker() {
-    keep_books(Store::Broker).await;
+    keep_ledger(Store::Broker).await;
 }
 
 #[tokio::test]
 async fn nothing_is_lost_of_what_waits_in_redis_that_writes_always() {
-    keep_books(Store::Redis("appendfsync always", "fsync = true")).await;
+    keep_ledger(Store::Redis("appendfsync always", "fsync = true")).await;
 }
 
 /// A process that is killed loses nothing that it has written, synced or not; a machine that loses its power would.
 #[tokio::test]
 #[ignore = "one store more; `make serve-ledger` runs it"]
 async fn nothing_is_lost_of_what_waits_in_redis_that_writes_every_second() {
-    keep_books(Store::Redis("appendfsync everysec", "fsync = false")).await;
+    keep_ledger(Store::Redis("appendfsync everysec", "fsync = false")).await;
 }

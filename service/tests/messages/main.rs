@@ -6,22 +6,22 @@
 //! sets that one in so many is what the broker cannot give to everybody.
 #![allow(missing_docs)]
 
-mod books;
+#[allow(dead_code, reason = "the tests of the service use the rest")]
+#[path = "../serve/fixture.rs"]
+mod fixture;
+mod ledger;
 mod publishers;
+mod routes;
 #[allow(dead_code, reason = "the tests of the store use the rest")]
 #[path = "../redis/server.rs"]
 mod server;
-#[allow(dead_code, reason = "the tests of the service use the rest")]
-#[path = "../serve/stage.rs"]
-mod stage;
-mod ways;
 
 use retryrmq::Strategy;
 use retryrmq_harness::{Broker, Class, Node, QueueType, Version, Vhost, on_brokers_where};
 
 use crate::{
+    fixture::{Replica, policy},
     server::{KINDS, Servers, available},
-    stage::{Replica, policy},
 };
 
 /// What else is sent to consumers that have this library, and that it is one message in so many. They put aside what the broker cannot give
@@ -71,21 +71,21 @@ async fn serve(vhost: &Vhost, section: &str) -> (Replica, tempfile::NamedTempFil
 async fn the_library_loses_no_message_of_any_protocol() {
     on_brokers_where(has_protocols, |broker| async move {
         let node = node(&broker).await;
-        ways::long_content_type_of_mqtt(&node.vhost().await).await;
+        routes::long_content_type_of_mqtt(&node.vhost().await).await;
         for kind in QueueType::ALL {
-            let way = ways::Library {
+            let way = routes::LibraryConsumers {
                 kind,
                 strategy: Strategy::RetryQueues,
             };
             way.run(&node.vhost().await, count()).await;
-            let way = ways::Library {
+            let way = routes::LibraryConsumers {
                 kind,
                 strategy: Strategy::DeadLetter,
             };
             way.run(&node.vhost().await, count()).await;
         }
         if broker.version() >= Version::V4_3 {
-            let way = ways::Library {
+            let way = routes::LibraryConsumers {
                 kind: QueueType::Quorum,
                 strategy: Strategy::Native,
             };
@@ -101,13 +101,13 @@ async fn the_service_loses_no_message_of_any_protocol() {
         let node = node(&broker).await;
         let vhost = node.vhost().await;
         let (replica, _file) = serve(&vhost, "").await;
-        let way = ways::Library {
+        let way = routes::LibraryConsumers {
             kind: QueueType::Quorum,
             strategy: Strategy::Service,
         };
         way.run(&vhost, count()).await;
-        ways::rejected(&vhost, QueueType::Classic, count()).await;
-        ways::delayed(&vhost, count()).await;
+        routes::rejected(&vhost, QueueType::Classic, count()).await;
+        routes::delayed(&vhost, count()).await;
         assert!(replica.end().await.success());
     })
     .await;
@@ -124,8 +124,8 @@ async fn the_store_in_redis_loses_no_message_of_any_protocol() {
             let vhost = node.vhost().await;
             let section = format!("[store.redis]\naddresses = [\"{}\"]\n", servers.address(0));
             let (replica, _file) = serve(&vhost, &section).await;
-            ways::rejected(&vhost, QueueType::Quorum, count()).await;
-            ways::delayed(&vhost, count()).await;
+            routes::rejected(&vhost, QueueType::Quorum, count()).await;
+            routes::delayed(&vhost, count()).await;
             assert!(replica.end().await.success());
         },
     )

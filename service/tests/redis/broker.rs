@@ -7,25 +7,27 @@ use std::{
 
 use retryrmq::{Client, types::FieldTable};
 use retryrmq_harness::{Matrix, QueueType, brokers};
-use retryrmq_serve::store::{Draft, Due, Kept, Outlet, Refusal, Store, Ticker, ToBroker};
+use retryrmq_serve::store::{
+    BrokerSink, DueDispatcher, DueMessage, MessageDraft, PublishRefused, Sink, Store, StoredMessage,
+};
 use tokio::sync::oneshot;
 
 use crate::{
-    drafts::{kept, laden, many},
+    message_drafts::{kept, laden, many},
     server::{eventually, on_kinds},
 };
 
 struct Parking {
-    broker: ToBroker,
+    broker: BrokerSink,
     parked: Mutex<Vec<String>>,
 }
 
-impl Outlet for Parking {
-    async fn publish(&self, due: &Due) -> Result<(), Refusal> {
+impl Sink for Parking {
+    async fn publish(&self, due: &DueMessage) -> Result<(), PublishRefused> {
         self.broker.publish(due).await
     }
 
-    async fn give_up(&self, due: &Due, why: &str) -> Result<(), Refusal> {
+    async fn give_up(&self, due: &DueMessage, why: &str) -> Result<(), PublishRefused> {
         let queue = &due.message.draft().routing_key;
         self.parked.lock().unwrap().push(format!("{queue}: {why}"));
         Ok(())
@@ -44,15 +46,15 @@ async fn what_is_due_is_in_its_queue_and_what_has_none_is_given_up() {
             amqp.declare("orders", QueueType::Quorum).await;
             let store = Arc::new(servers.store());
             let client = Client::connect(vhost.url()).await.unwrap();
-            let outlet = Arc::new(Parking {
-                broker: ToBroker::new(client),
+            let sink = Arc::new(Parking {
+                broker: BrokerSink::new(client),
                 parked: Mutex::default(),
             });
-            let laden = Kept::new(Draft {
+            let laden = StoredMessage::new(MessageDraft {
                 routing_key: "orders".to_owned(),
                 properties: laden(),
                 body: b"laden".to_vec(),
-                ..Draft::default()
+                ..MessageDraft::default()
             });
             store
                 .keep(&many("orders", 500, Duration::from_millis(100)))
@@ -63,8 +65,8 @@ async fn what_is_due_is_in_its_queue_and_what_has_none_is_given_up() {
                 .await
                 .unwrap();
             let (stop, stopped) = oneshot::channel::<()>();
-            let ticker = Ticker::new(Arc::clone(&store), Arc::clone(&outlet));
-            let running = tokio::spawn(ticker.run(
+            let dispatcher = DueDispatcher::new(Arc::clone(&store), Arc::clone(&sink));
+            let running = tokio::spawn(dispatcher.run(
                 async {
                     let _ = stopped.await;
                 },
@@ -88,13 +90,13 @@ async fn what_is_due_is_in_its_queue_and_what_has_none_is_given_up() {
             };
             assert_eq!(
                 own(found.properties.headers()),
-                own(crate::drafts::laden().headers())
+                own(crate::message_drafts::laden().headers())
             );
             assert_eq!(
                 found.properties.message_id(),
-                crate::drafts::laden().message_id()
+                crate::message_drafts::laden().message_id()
             );
-            let parked = outlet.parked.lock().unwrap().clone();
+            let parked = sink.parked.lock().unwrap().clone();
             assert!(
                 matches!(&parked[..], [one] if one.starts_with("gone: ")),
                 "{parked:?}"
@@ -129,8 +131,8 @@ async fn a_queue_that_is_full_does_not_stop_another() {
             amqp.declare("orders", QueueType::Quorum).await;
             let store = Arc::new(servers.store());
             let client = Client::connect(vhost.url()).await.unwrap();
-            let outlet = Arc::new(Parking {
-                broker: ToBroker::new(client),
+            let sink = Arc::new(Parking {
+                broker: BrokerSink::new(client),
                 parked: Mutex::default(),
             });
             store
@@ -142,9 +144,9 @@ async fn a_queue_that_is_full_does_not_stop_another() {
                 .await
                 .unwrap();
             let (stop, stopped) = oneshot::channel::<()>();
-            let ticker = Ticker::new(Arc::clone(&store), outlet);
-            let figures = ticker.figures();
-            let running = tokio::spawn(ticker.run(
+            let dispatcher = DueDispatcher::new(Arc::clone(&store), sink);
+            let metrics = dispatcher.dispatcher_metrics();
+            let running = tokio::spawn(dispatcher.run(
                 async {
                     let _ = stopped.await;
                 },
@@ -158,7 +160,7 @@ async fn a_queue_that_is_full_does_not_stop_another() {
             assert_eq!(amqp.depth("full").await, Some(1));
             // Room again, and what waits comes by itself.
             eventually("refused", || async {
-                (figures.refused() > 0).then_some(())
+                (metrics.refused() > 0).then_some(())
             })
             .await;
             amqp.drain("full").await;
@@ -170,7 +172,10 @@ async fn a_queue_that_is_full_does_not_stop_another() {
             running.await.unwrap();
             for (line, _) in store.count().await.unwrap() {
                 servers.cli(0, &["flushall"]);
-                assert_eq!(line, retryrmq_serve::store::Line::Queue("full".to_owned()));
+                assert_eq!(
+                    line,
+                    retryrmq_serve::store::Destination::Queue("full".to_owned())
+                );
             }
         }
     })

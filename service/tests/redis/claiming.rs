@@ -2,10 +2,10 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use retryrmq_serve::store::{Hold, Line, Store, Wish};
+use retryrmq_serve::store::{ClaimRequest, Destination, Exclusion, Store};
 
 use crate::{
-    drafts::{all, kept, many},
+    message_drafts::{all, kept, many},
     server::{eventually, on_kinds},
 };
 
@@ -16,7 +16,7 @@ async fn no_two_replicas_have_one_message() {
         one.keep(&many("orders", 2_000, Duration::ZERO))
             .await
             .unwrap();
-        let few = Wish { limit: 37, ..all() };
+        let few = ClaimRequest { limit: 37, ..all() };
         let mut seen = HashSet::new();
         loop {
             let (mine, yours) = tokio::join!(one.claim(&few), other.claim(&few));
@@ -144,15 +144,15 @@ async fn a_claim_keeps_to_its_bounds_and_goes_by_time() {
                 .then_some(())
         })
         .await;
-        let wish = |limit, bytes| Wish {
+        let claim_request = |limit, bytes| ClaimRequest {
             limit,
             bytes,
-            holds: Vec::new(),
+            exclusions: Vec::new(),
         };
         let mut order = Vec::new();
         // One by number, one because the bytes are too few for any, two because they suffice for two.
         for (limit, bytes, count) in [(1, 9_999, 1), (9, 10, 1), (9, 2_500, 2)] {
-            let claim = store.claim(&wish(limit, bytes)).await.unwrap();
+            let claim = store.claim(&claim_request(limit, bytes)).await.unwrap();
             assert_eq!(claim.due.len(), count);
             order.extend(
                 claim
@@ -170,7 +170,7 @@ fn page() -> retryrmq_serve::store::Page {
     retryrmq_serve::store::Page {
         from: None,
         limit: 100,
-        line: None,
+        destination: None,
     }
 }
 
@@ -183,18 +183,18 @@ async fn a_line_on_hold_is_not_in_the_way_of_others() {
             .await
             .unwrap();
         store.keep(&many("fine", 5, Duration::ZERO)).await.unwrap();
-        let gone = Line::Queue("gone".to_owned());
-        let wish = |pause| Wish {
+        let gone = Destination::Queue("gone".to_owned());
+        let claim_request = |pause| ClaimRequest {
             limit: 10,
             bytes: 1 << 20,
-            holds: vec![Hold {
-                line: gone.clone(),
+            exclusions: vec![Exclusion {
+                destination: gone.clone(),
                 pause,
             }],
         };
-        let claim = store.claim(&wish(None)).await.unwrap();
+        let claim = store.claim(&claim_request(None)).await.unwrap();
         assert_eq!(claim.due.len(), 5);
-        assert!(claim.due.iter().all(|due| due.message.line() != gone));
+        assert!(claim.due.iter().all(|due| due.message.destination() != gone));
         assert!(
             claim.next.unwrap() > Duration::ZERO,
             "what was passed over does not count: {:?}",
@@ -203,7 +203,7 @@ async fn a_line_on_hold_is_not_in_the_way_of_others() {
         // They stayed where they are.
         assert_eq!(store.claim(&all()).await.unwrap().due.len(), 1_000);
         let hour = Duration::from_secs(3_600);
-        let claim = store.claim(&wish(Some(hour))).await.unwrap();
+        let claim = store.claim(&claim_request(Some(hour))).await.unwrap();
         assert!(claim.due.is_empty());
         assert!(
             store.claim(&all()).await.unwrap().due.is_empty(),

@@ -9,7 +9,7 @@ use retryrmq_serve::store::{
 
 use crate::{
     crashing::waiting,
-    drafts::{all, many},
+    message_drafts::{all, many},
     server::{Servers, available, eventually, kinds},
 };
 

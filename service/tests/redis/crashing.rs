@@ -17,7 +17,7 @@ use retryrmq_serve::store::{
 };
 
 use crate::{
-    drafts::kept,
+    message_drafts::kept,
     server::{Servers, eventually, on_kinds},
 };
 
@@ -29,7 +29,7 @@ pub(crate) async fn waiting(store: &RedisStore) -> HashSet<String> {
         let page = Page {
             from,
             limit: 1_000,
-            line: None,
+            destination: None,
         };
         let listing = store.list(&page).await.unwrap();
         ids.extend(

@@ -6,14 +6,16 @@ use std::{
     time::Duration,
 };
 
-use retryrmq_serve::store::{Due, Kept, Line, Outlet, Refusal, Store, Ticker};
+use retryrmq_serve::store::{
+    Destination, DueDispatcher, DueMessage, PublishRefused, Sink, Store, StoredMessage,
+};
 use tokio::{
     sync::oneshot,
     time::{Instant, interval, sleep},
 };
 
 use crate::{
-    drafts::many,
+    message_drafts::many,
     server::{Servers, available, eventually, on_kinds},
 };
 
@@ -23,14 +25,14 @@ struct Watch {
     late: Mutex<Vec<Duration>>,
 }
 
-impl Outlet for Watch {
-    async fn publish(&self, due: &Due) -> Result<(), Refusal> {
+impl Sink for Watch {
+    async fn publish(&self, due: &DueMessage) -> Result<(), PublishRefused> {
         self.late.lock().unwrap().push(due.late);
         sleep(Duration::from_millis(10)).await;
         Ok(())
     }
 
-    async fn give_up(&self, _: &Due, _: &str) -> Result<(), Refusal> {
+    async fn give_up(&self, _: &DueMessage, _: &str) -> Result<(), PublishRefused> {
         unreachable!("all are taken")
     }
 }
@@ -57,7 +59,7 @@ async fn lateness_at_five_thousand_a_second() {
                     let mut draft = kept.draft().clone();
                     draft.delay += Duration::from_millis(100) * at as u32 / slots;
                     draft.body = format!("{part}-{at}-{}", "x".repeat(1_000)).into_bytes();
-                    Kept::new(draft).unwrap()
+                    StoredMessage::new(draft).unwrap()
                 })
                 .collect();
             store.keep(&batch).await.unwrap();
@@ -85,10 +87,10 @@ async fn lateness_at_five_thousand_a_second() {
 fn two_replicas(servers: &Servers) -> ([Arc<Watch>; 2], Vec<oneshot::Sender<()>>) {
     let outlets = [Arc::new(Watch::default()), Arc::new(Watch::default())];
     let mut stops = Vec::new();
-    for outlet in &outlets {
-        let ticker = Ticker::new(Arc::new(servers.store()), Arc::clone(outlet));
+    for sink in &outlets {
+        let dispatcher = DueDispatcher::new(Arc::new(servers.store()), Arc::clone(sink));
         let (stop, stopped) = oneshot::channel::<()>();
-        tokio::spawn(ticker.run(
+        tokio::spawn(dispatcher.run(
             async {
                 let _ = stopped.await;
             },
@@ -102,7 +104,7 @@ fn two_replicas(servers: &Servers) -> ([Arc<Watch>; 2], Vec<oneshot::Sender<()>>
 fn lateness(outlets: &[Arc<Watch>]) -> String {
     let late = outlets
         .iter()
-        .flat_map(|outlet| outlet.late.lock().unwrap().clone());
+        .flat_map(|sink| sink.late.lock().unwrap().clone());
     let mut late: Vec<_> = late.collect();
     late.sort();
     let at = |share: f64| late[((late.len() - 1) as f64 * share) as usize];
@@ -150,9 +152,9 @@ async fn a_million_that_waits_for_an_hour() {
         let drafts = many("orders", batch, Duration::from_secs(seconds));
         let kept = drafts.into_iter().map(|kept| {
             let mut draft = kept.draft().clone();
-            draft.properties = crate::drafts::laden();
+            draft.properties = crate::message_drafts::laden();
             draft.body = vec![b'x'; 256];
-            Kept::new(draft).unwrap()
+            StoredMessage::new(draft).unwrap()
         });
         store.keep(&kept.collect::<Vec<_>>()).await.unwrap();
     }
@@ -178,7 +180,7 @@ async fn a_million_that_waits_for_an_hour() {
     );
     let come: usize = outlets
         .iter()
-        .map(|outlet| outlet.late.lock().unwrap().len())
+        .map(|sink| sink.late.lock().unwrap().len())
         .sum();
     assert_eq!(come as u64, kept, "each came once");
     drop(stops);
@@ -202,15 +204,15 @@ async fn bytes_per_message() {
                 .iter()
                 .map(|kept| {
                     let mut draft = kept.draft().clone();
-                    draft.properties = crate::drafts::laden();
+                    draft.properties = crate::message_drafts::laden();
                     draft.body.resize(100, b'x');
-                    Kept::new(draft).unwrap()
+                    StoredMessage::new(draft).unwrap()
                 })
                 .collect();
             size = batch[0].size();
             store.keep(&batch).await.unwrap();
         }
-        let line = Line::Queue("orders".to_owned());
+        let line = Destination::Queue("orders".to_owned());
         assert_eq!(store.count().await.unwrap(), [(line, count)]);
         let each = (used(&servers) - empty) / count;
         eprintln!(

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 pub(crate) const KINDS: [&str; 2] = ["valkey", "redis"];
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 fn script() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/redis/redis")
@@ -163,7 +163,7 @@ pub(crate) fn eventually<T, F: Future<Output = Option<T>>>(
 ) -> impl Future<Output = T> {
     let at = std::panic::Location::caller();
     async move {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + DEADLINE;
         loop {
             if let Some(answer) = ask().await {
                 return answer;

@@ -8,7 +8,7 @@ use retryrmq_serve::store::{
 };
 
 use crate::{
-    drafts::kept,
+    message_drafts::kept,
     server::{Servers, available, eventually, kinds},
 };
 

@@ -10,7 +10,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::PATIENCE;
+use crate::DEADLINE;
 
 /// A browser with one page.
 pub(crate) struct Browser {
@@ -74,7 +74,7 @@ impl Browser {
         loop {
             let mut bytes = Vec::new();
             let read = self.answers.read_until(0, &mut bytes);
-            timeout(PATIENCE, read).await.expect("it answers").unwrap();
+            timeout(DEADLINE, read).await.expect("it answers").unwrap();
             bytes.pop();
             let mut said: Value = serde_json::from_slice(&bytes).expect("it speaks JSON");
             if said["id"] == json!(self.number) {
@@ -98,7 +98,7 @@ impl Browser {
     /// Waits until the page says this.
     pub(crate) async fn sees(&mut self, words: &str) {
         let mut text = Value::Null;
-        let seen = timeout(PATIENCE, async {
+        let seen = timeout(DEADLINE, async {
             loop {
                 text = self
                     .value("document.body ? document.body.innerText : ''")
@@ -115,7 +115,7 @@ impl Browser {
 
     /// Waits until the element with this id has the focus.
     pub(crate) async fn focuses(&mut self, id: &str) {
-        let focused = timeout(PATIENCE, async {
+        let focused = timeout(DEADLINE, async {
             while self
                 .value("document.activeElement ? document.activeElement.id : ''")
                 .await

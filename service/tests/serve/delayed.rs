@@ -24,8 +24,8 @@ use retryrmq_serve::store::{Page, Store, redis::RedisStore};
 use tokio::{process::Command, task::AbortHandle};
 
 use crate::{
+    fixture::{DEADLINE, Replica, id, policy, program, take, text},
     server::{KINDS, Servers, available},
-    stage::{PATIENCE, Replica, id, policy, program, take, text},
 };
 
 pub(crate) const POLICY: &str = "[delayed.orders]\nto = \"shop\"\n";
@@ -100,7 +100,7 @@ impl Due {
 
     /// When it came first, and as what.
     async fn came(&self, name: &str) -> (u64, BasicProperties, String, String) {
-        eventually(PATIENCE, &format!("{name} came"), || async {
+        eventually(DEADLINE, &format!("{name} came"), || async {
             let seen = self.seen.lock().unwrap();
             let (at, delivery) = seen.get(name)?.first()?;
             Some((
@@ -291,10 +291,10 @@ async fn what_is_published_with_a_delay_waits_in_redis_and_is_listed_and_cancell
         let page = Page {
             from: None,
             limit: 10,
-            line: None,
+            destination: None,
         };
         // What was published before may be on its way twice, after a replica that was killed.
-        let listed = eventually(PATIENCE, "it alone is listed", || async {
+        let listed = eventually(DEADLINE, "it alone is listed", || async {
             let listing = store.list(&page).await.map_err(|why| why.to_string())?;
             let count = listing.messages.len();
             let mut later = listing
@@ -378,12 +378,15 @@ async fn what_waits_in_the_broker_is_seen_and_its_exchange_may_be_missing_for_a_
             delayed("b", AMQPValue::LongInt(3_600_000)),
         )
         .await;
-        eventually(PATIENCE, "it waits in the rung of an hour", || async {
-            let rungs = client.waiting(DELAYED).rungs([]).await.unwrap();
-            let waiting: Vec<_> = rungs.iter().filter(|rung| rung.messages > 0).collect();
+        eventually(DEADLINE, "it waits in the queue of an hour", || async {
+            let waiting_queues = client.waiting(DELAYED).queues([]).await.unwrap();
+            let waiting: Vec<_> = waiting_queues
+                .iter()
+                .filter(|queue| queue.messages > 0)
+                .collect();
             match waiting[..] {
-                [rung] if rung.delay == Duration::from_millis(3_200_000) => Ok(()),
-                _ => Err(format!("{rungs:?}")),
+                [queue] if queue.delay == Duration::from_millis(3_200_000) => Ok(()),
+                _ => Err(format!("{waiting_queues:?}")),
             }
         })
         .await;
@@ -597,13 +600,13 @@ async fn what_the_service_gives_back_at_its_end_waits_when_it_is_there_again() {
         send(&amqp, "order.1", crashed.with_headers(headers)).await;
         replica.says("could not be passed on").await;
         assert!(replica.end().await.success());
-        eventually(PATIENCE, "it is given back", || async {
+        eventually(DEADLINE, "it is given back", || async {
             amqp.depth(DELAYED).await == Some(1)
         })
         .await;
         amqp.delete(waiting).await;
         let replica = Replica::start(&vhost, Some(file.path())).await;
-        eventually(PATIENCE, "it is somewhere", || async {
+        eventually(DEADLINE, "it is somewhere", || async {
             let waits = amqp.depth(waiting).await.unwrap_or(0);
             (waits + amqp.depth(PARKED).await.unwrap_or(0) == 1).then_some(())
         })

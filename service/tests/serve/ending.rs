@@ -2,8 +2,8 @@
 
 use retryrmq_harness::{QueueType, eventually, on_brokers};
 
-use crate::stage::{
-    INTAKE, INTAKE_PARKED, Native, PATIENCE, Replica, declare, id, policy, program, take,
+use crate::fixture::{
+    DEADLINE, INTAKE, INTAKE_PARKED, NativeConsumer, Replica, declare, id, policy, program, take,
 };
 
 #[tokio::test]
@@ -32,7 +32,7 @@ async fn probes_and_metrics_say_how_it_is() {
                 1,
             )
             .await;
-        eventually(PATIENCE, "it is ready again", || async {
+        eventually(DEADLINE, "it is ready again", || async {
             replica.page("/readyz").await.0 == 200
         })
         .await;
@@ -87,9 +87,9 @@ async fn the_end_leaves_nothing_in_the_intake_that_was_on_its_way() {
             amqp.publish_with("orders", "x", id(&number.to_string()))
                 .await;
         }
-        let _native = Native::start(&vhost, "orders", |_| false).await;
+        let _native = NativeConsumer::start(&vhost, "orders", |_| false).await;
         // Their waiting queue is young, so that all of them are on their way for two seconds.
-        eventually(PATIENCE, "all of them wait", || async {
+        eventually(DEADLINE, "all of them wait", || async {
             amqp.depth("orders.retry.3600000").await == Some(50)
         })
         .await;
@@ -119,10 +119,10 @@ async fn a_broker_that_is_killed_costs_nothing() {
         let few = ["--prefetch", "8"];
         let replica = Replica::start_at(vhost.url(), Some(file.path()), &few).await;
         declare(&amqp, "orders", QueueType::Quorum, true).await;
-        let native = Native::start(&vhost, "orders", |_| false).await;
+        let native = NativeConsumer::start(&vhost, "orders", |_| false).await;
         amqp.publish_with("orders", "x", id("first")).await;
         let waiting = async |least: u32| {
-            eventually(PATIENCE, &format!("{least} wait"), || async {
+            eventually(DEADLINE, &format!("{least} wait"), || async {
                 let depth = amqp.depth("orders.retry.3600000").await;
                 depth.is_some_and(|depth| depth >= least)
             })
@@ -140,8 +140,8 @@ async fn a_broker_that_is_killed_costs_nothing() {
         drop(native);
         node.start().await;
         let amqp = vhost.connect().await;
-        let _native = Native::start(&vhost, "orders", |_| false).await;
-        eventually(PATIENCE, "all of them wait", || async {
+        let _native = NativeConsumer::start(&vhost, "orders", |_| false).await;
+        eventually(DEADLINE, "all of them wait", || async {
             let waiting = amqp.depth("orders.retry.3600000").await.unwrap_or(0);
             let rest = [amqp.depth("orders").await, amqp.depth(INTAKE).await];
             if waiting >= 41 && rest == [Some(0), Some(0)] {

@@ -1,10 +1,12 @@
-//! Whole fleets: several queues of both types, consumers that reject at random, and books about every message.
+//! Whole fleets: several queues of both types, consumers that reject at random, and a ledger of every message.
 
 use std::sync::{Arc, Mutex};
 
 use retryrmq_harness::{Ledger, QueueType, eventually, on_brokers};
 
-use crate::stage::{INTAKE_PARKED, Native, PATIENCE, Replica, Seen, declare, id, policy, take};
+use crate::fixture::{
+    DEADLINE, INTAKE_PARKED, NativeConsumer, Replica, Seen, declare, id, policy, take,
+};
 
 const POLICY: &str = "[defaults]\nretry = \"list(100ms, 300ms)\"\n";
 
@@ -51,7 +53,7 @@ async fn nothing_is_lost_and_each_message_comes_back_to_its_own_queue_only() {
                 }
                 accepted
             };
-            consumers.push(Native::start(&vhost, queue, accepts).await);
+            consumers.push(NativeConsumer::start(&vhost, queue, accepts).await);
         }
         for number in 0..EACH {
             for (queue, ..) in QUEUES {
@@ -70,7 +72,7 @@ async fn nothing_is_lost_and_each_message_comes_back_to_its_own_queue_only() {
         };
         for (queue, ..) in QUEUES {
             let parking = format!("{queue}.parked");
-            eventually(PATIENCE, &format!("{parking} is full"), || async {
+            eventually(DEADLINE, &format!("{parking} is full"), || async {
                 let depth = amqp.depth(&parking).await.unwrap_or(0) as usize;
                 if depth >= parks(queue) {
                     Ok(())
@@ -80,7 +82,7 @@ async fn nothing_is_lost_and_each_message_comes_back_to_its_own_queue_only() {
             })
             .await;
         }
-        eventually(PATIENCE, "all are handled or parked", || async {
+        eventually(DEADLINE, "all are handled or parked", || async {
             let open = ledger.unsettled().into_iter();
             let open: Vec<_> = open.filter(|name| attempts_of(name) <= 3).collect();
             if open.is_empty() {
@@ -125,7 +127,7 @@ async fn a_body_of_sixteen_mebibytes_comes_back_whole() {
         amqp.publish_with("orders", &body, id("large")).await;
         let (told, mut said) = tokio::sync::mpsc::unbounded_channel();
         let seen = std::sync::atomic::AtomicUsize::new(0);
-        let _native = Native::start(&vhost, "orders", move |message| {
+        let _native = NativeConsumer::start(&vhost, "orders", move |message| {
             let again = seen.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > 0;
             if again {
                 let _ = told.send((message.body.len(), message.properties.headers().clone()));
@@ -133,7 +135,7 @@ async fn a_body_of_sixteen_mebibytes_comes_back_whole() {
             again
         })
         .await;
-        let (length, headers) = tokio::time::timeout(PATIENCE, said.recv())
+        let (length, headers) = tokio::time::timeout(DEADLINE, said.recv())
             .await
             .unwrap()
             .unwrap();

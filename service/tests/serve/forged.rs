@@ -14,8 +14,9 @@ use serde_json::json;
 
 use crate::{
     delayed,
-    stage::{
-        DEAD, INTAKE, INTAKE_PARKED, Native, PATIENCE, Replica, declare, id, policy, take, text,
+    fixture::{
+        DEAD, DEADLINE, INTAKE, INTAKE_PARKED, NativeConsumer, Replica, declare, id, policy, take,
+        text,
     },
 };
 
@@ -75,7 +76,7 @@ async fn a_forged_death_never_reaches_a_queue_that_did_not_fail() {
             error.contains("published straight into retryrmq.intake"),
             "{error}"
         );
-        replica.counts("retryrmq_serve_strays_total", 1).await;
+        replica.counts("retryrmq_serve_unroutable_total", 1).await;
         // Through the exchange, which is internal: refused.
         let channel = amqp.new_channel().await;
         let sent = channel
@@ -88,7 +89,7 @@ async fn a_forged_death_never_reaches_a_queue_that_did_not_fail() {
             )
             .await;
         drop(sent);
-        eventually(PATIENCE, "the channel is closed", || async {
+        eventually(DEADLINE, "the channel is closed", || async {
             !channel.status().connected()
         })
         .await;
@@ -98,7 +99,7 @@ async fn a_forged_death_never_reaches_a_queue_that_did_not_fail() {
             declare(&amqp, &queue, kind, kind == QueueType::Quorum).await;
             amqp.publish_with(&queue, "dies", forged(&queue)).await;
             let (told, mut said) = tokio::sync::mpsc::unbounded_channel();
-            let native = Native::start(&vhost, &queue, move |seen| {
+            let native = NativeConsumer::start(&vhost, &queue, move |seen| {
                 let count = seen
                     .properties
                     .headers()
@@ -111,7 +112,7 @@ async fn a_forged_death_never_reaches_a_queue_that_did_not_fail() {
                 is_back
             })
             .await;
-            let count = tokio::time::timeout(PATIENCE, said.recv())
+            let count = tokio::time::timeout(DEADLINE, said.recv())
                 .await
                 .unwrap()
                 .unwrap();
@@ -132,7 +133,7 @@ async fn what_leaves_a_parking_queue_is_not_retried_again() {
         amqp.declare("orders", QueueType::Quorum).await;
         declare(&amqp, "orders.parked", QueueType::Quorum, false).await;
         amqp.publish_with("orders.parked", "x", id("parked")).await;
-        let _native = Native::start(&vhost, "orders.parked", |_| false).await;
+        let _native = NativeConsumer::start(&vhost, "orders.parked", |_| false).await;
         let stray = take(&amqp, INTAKE_PARKED, 1).await.remove(0);
         let error = stray.header_text("x-retry-error").unwrap();
         assert!(
@@ -151,7 +152,7 @@ async fn an_exchange_of_that_name_that_clients_may_publish_to_is_refused() {
         let path = format!("exchanges/{}/{DEAD}", vhost.name());
         let open = json!({"type": "fanout", "durable": true, "internal": false});
         broker.management().put(path, open).await.unwrap();
-        let done = crate::stage::program()
+        let done = crate::fixture::program()
             .env("RETRYRMQ_URL", vhost.url())
             .args(["--listen", "127.0.0.1:0"])
             .output()
@@ -196,7 +197,7 @@ async fn what_is_no_valid_amqp_is_parked_byte_for_byte_and_never_published_as_a_
         replica
             .counts(r#"retryrmq_serve_delayed_total{result="parked"}"#, 2)
             .await;
-        eventually(PATIENCE, "both are parked", || async {
+        eventually(DEADLINE, "both are parked", || async {
             amqp.depth(delayed::PARKED).await == Some(2)
         })
         .await;

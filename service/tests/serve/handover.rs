@@ -1,6 +1,6 @@
 //! Clients of the library that hand their failures over.
 
-use retryrmq::{Client, ErrorKind, Failure, Message, Outcome, Running, Strategy};
+use retryrmq::{Client, ErrorKind, Failure, Message, Outcome, RunningConsumer, Strategy};
 use retryrmq_harness::{
     Amqp, Broker, CutProxy, Ledger, Permissions, Policy, QueueType, eventually,
     lapin::{
@@ -11,8 +11,8 @@ use retryrmq_harness::{
     on_brokers, on_brokers_where, on_queue_types,
 };
 
-use crate::stage::{
-    INTAKE, INTAKE_PARKED, Native, PATIENCE, Replica, declare, id, policy, take, text,
+use crate::fixture::{
+    DEADLINE, INTAKE, INTAKE_PARKED, NativeConsumer, Replica, declare, id, policy, take, text,
 };
 
 const HANDOVER: &str = "retryrmq.handover";
@@ -38,7 +38,12 @@ fn outcome(message: &Message) -> Outcome {
     }
 }
 
-async fn consume(client: &Client, queue: &str, strategy: Strategy, ledger: &Ledger) -> Running {
+async fn consume(
+    client: &Client,
+    queue: &str,
+    strategy: Strategy,
+    ledger: &Ledger,
+) -> RunningConsumer {
     let mut consumer = client.consumer(queue).dlx(true).strategy(strategy);
     if strategy != Strategy::Service {
         consumer = consumer.retry("list(100ms, 100ms)".parse().unwrap());
@@ -137,7 +142,7 @@ async fn what_is_handed_over_is_parked_as_its_client_would_have_parked_it() {
         assert_eq!(spent.header_int("x-retry-count"), Some(2));
         assert_eq!(spent.header("x-retry-queue"), None);
         for ledger in &ledgers {
-            eventually(PATIENCE, "what succeeds later is handled", || async {
+            eventually(DEADLINE, "what succeeds later is handled", || async {
                 let report = ledger.report();
                 (report.handled == 2)
                     .then_some(())
@@ -187,7 +192,7 @@ async fn a_rule_may_ask_for_the_type_of_the_error() {
         running.close().await;
         // A rejection has no error.
         declare(&amqp, "bills", QueueType::Quorum, true).await;
-        let native = Native::start(&vhost, "bills", |_| false).await;
+        let native = NativeConsumer::start(&vhost, "bills", |_| false).await;
         amqp.publish_with("bills", "fails", id("rejected")).await;
         replica
             .counts("retryrmq_serve_retried_total{queue=\"bills\",reason=\"rejected\"}", 1)
@@ -215,7 +220,7 @@ async fn a_rule_for_an_error_is_not_about_what_is_put_off_later() {
         ledger.published("one");
         amqp.publish_with("orders", "fails and is put off", id("one"))
             .await;
-        eventually(PATIENCE, "it comes back", || async {
+        eventually(DEADLINE, "it comes back", || async {
             let parked = amqp.depth("orders.parked").await;
             assert_eq!(parked.unwrap_or(0), 0, "it is parked");
             ledger.is_settled()
@@ -247,7 +252,7 @@ async fn nothing_is_lost_while_clients_and_services_come_and_go() {
         };
         publish("first").await;
         // The service's queue is young to this client, which keeps the original for a while after the confirm: a cut now doubles it.
-        eventually(PATIENCE, "the copy is confirmed", || async {
+        eventually(DEADLINE, "the copy is confirmed", || async {
             amqp.depth(HANDOVER).await == Some(1)
         })
         .await;
@@ -267,7 +272,7 @@ async fn nothing_is_lost_while_clients_and_services_come_and_go() {
             .await;
         service.kill().await;
         let service = Replica::start(&vhost, Some(file.path())).await;
-        eventually(PATIENCE, "all are handled", || async {
+        eventually(DEADLINE, "all are handled", || async {
             let left = ledger.unsettled();
             left.is_empty().then_some(()).ok_or(format!("{left:?}"))
         })
@@ -320,7 +325,7 @@ async fn without_the_service_the_consumer_is_refused_and_later_keeps_what_fails(
         amqp.delete(HANDOVER).await;
         ledger.published("one");
         amqp.publish_with("orders", "fails once", id("one")).await;
-        eventually(PATIENCE, "the failure cannot be handed over", || async {
+        eventually(DEADLINE, "the failure cannot be handed over", || async {
             running.stats().publish_failures > 0
         })
         .await;
@@ -330,7 +335,7 @@ async fn without_the_service_the_consumer_is_refused_and_later_keeps_what_fails(
             "it is kept, unacknowledged"
         );
         let service = Replica::start(&vhost, Some(file.path())).await;
-        eventually(PATIENCE, "it is handed over, and comes back", || async {
+        eventually(DEADLINE, "it is handed over, and comes back", || async {
             ledger.is_settled()
         })
         .await;
@@ -457,12 +462,12 @@ async fn what_a_broker_gives_up_in_a_queue_of_the_service_belongs_to_the_queue_t
         let failed = id("handed over").with_headers(headers.clone());
         amqp.publish_with(HANDOVER, "x", failed).await;
         amqp.publish_with("orders", "x", id("died")).await;
-        let native = Native::start(&vhost, "orders", |_| false).await;
+        let native = NativeConsumer::start(&vhost, "orders", |_| false).await;
         // What anybody may have written names nothing.
         headers.insert("x-death".into(), forged_death("orders"));
         let forged = id("forged").with_headers(headers);
         amqp.publish_with(INTAKE, "x", forged).await;
-        eventually(PATIENCE, "the broker gives them up", || async {
+        eventually(DEADLINE, "the broker gives them up", || async {
             match amqp.depth(INTAKE_PARKED).await {
                 Some(3) => Ok(()),
                 depth => Err(format!("{depth:?}")),
@@ -519,14 +524,14 @@ async fn what_the_service_gives_back_at_its_end_is_the_same_message_for_the_next
         }
         dies = dies.with_headers(table);
         amqp.publish_with("orders", "x", dies).await;
-        let native = Native::start(&vhost, "orders", |_| false).await;
+        let native = NativeConsumer::start(&vhost, "orders", |_| false).await;
         replica
             .counts("retryrmq_serve_held{queue=\"orders\"}", 2)
             .await;
         drop(native);
         assert!(replica.end().await.success());
         for queue in [HANDOVER, INTAKE] {
-            eventually(PATIENCE, "it is given back", || async {
+            eventually(DEADLINE, "it is given back", || async {
                 amqp.depth(queue).await == Some(1)
             })
             .await;
@@ -543,7 +548,7 @@ async fn what_the_service_gives_back_at_its_end_is_the_same_message_for_the_next
                 Err(format!("{depths:?}, {somewhere} somewhere"))
             }
         };
-        eventually(PATIENCE, "both are somewhere", all_went).await;
+        eventually(DEADLINE, "both are somewhere", all_went).await;
         let strays = amqp.drain(INTAKE_PARKED).await;
         let errors: Vec<_> = strays
             .iter()

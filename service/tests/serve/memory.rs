@@ -7,7 +7,7 @@ use retryrmq_harness::{Amqp, QueueType, Vhost, eventually, on_brokers};
 use tokio::{sync::mpsc, time::timeout};
 
 use super::page::depth;
-use crate::stage::{Native, PATIENCE, Replica, declare, id, policy};
+use crate::fixture::{DEADLINE, NativeConsumer, Replica, declare, id, policy};
 
 const BOMBS: u32 = 100;
 
@@ -41,9 +41,9 @@ async fn publish_bombs(amqp: &Amqp, queue: &str) {
 }
 
 /// A message of another queue comes back meanwhile.
-async fn neighbor_is_retried(vhost: &Vhost, amqp: &Amqp) -> Native {
+async fn neighbor_is_retried(vhost: &Vhost, amqp: &Amqp) -> NativeConsumer {
     let (handled, mut handles) = mpsc::unbounded_channel();
-    let neighbor = Native::start(vhost, "neighbor", move |seen| {
+    let neighbor = NativeConsumer::start(vhost, "neighbor", move |seen| {
         let is_retry = seen.attempt() > 1;
         if is_retry {
             handled.send(()).unwrap();
@@ -53,7 +53,7 @@ async fn neighbor_is_retried(vhost: &Vhost, amqp: &Amqp) -> Native {
     .await;
     amqp.publish_with("neighbor", "a body", id("neighbor"))
         .await;
-    timeout(PATIENCE, handles.recv()).await.unwrap();
+    timeout(DEADLINE, handles.recv()).await.unwrap();
     neighbor
 }
 
@@ -94,17 +94,17 @@ log = {}
             declare(&amqp, queue, QueueType::Quorum, true).await;
         }
         publish_bombs(&amqp, "orders").await;
-        let orders = Native::start(&vhost, "orders", |_| false).await;
+        let orders = NativeConsumer::start(&vhost, "orders", |_| false).await;
         let neighbor = neighbor_is_retried(&vhost, &amqp).await;
         depth(&amqp, "orders.parked", BOMBS).await;
         // All are judged, with their body or without it.
-        eventually(PATIENCE, "all are told", || async {
+        eventually(DEADLINE, "all are told", || async {
             let (_, metrics) = replica.page("/metrics").await;
             let number = |name: &str| {
                 let line = metrics.lines().find(|line| line.starts_with(name));
                 line.and_then(|line| line.rsplit(' ').next()?.parse::<u32>().ok())
             };
-            let told = number("retryrmq_serve_alerts_told_total ");
+            let told = number("retryrmq_serve_alerts_received_total ");
             match told {
                 Some(told) if told >= BOMBS => Ok(()),
                 told => Err(format!("{told:?}")),

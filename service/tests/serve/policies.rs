@@ -5,7 +5,9 @@ use retryrmq_harness::{
 };
 use rustix::process::Signal;
 
-use crate::stage::{INTAKE, Native, PATIENCE, Replica, declare, id, policy, program, take, text};
+use crate::fixture::{
+    DEADLINE, INTAKE, NativeConsumer, Replica, declare, id, policy, program, take, text,
+};
 
 const POLICY: &str = r##"
 [defaults]
@@ -78,8 +80,8 @@ async fn rules_choose_by_queue_routing_key_header_and_reason() {
             .await;
         amqp.publish_with("orders.vip", "x", id("vip")).await;
         let _natives = [
-            Native::start(&vhost, "orders.eu", |_| false).await,
-            Native::start(&vhost, "orders.vip", |_| false).await,
+            NativeConsumer::start(&vhost, "orders.eu", |_| false).await,
+            NativeConsumer::start(&vhost, "orders.vip", |_| false).await,
         ];
         for queue in ["orders.short", "billing"] {
             amqp.publish_with(queue, "x", id(queue).with_expiration("1".into()))
@@ -179,7 +181,7 @@ async fn a_changed_file_holds_at_once_and_a_broken_one_never() {
         let file = policy("[defaults]\nretry = \"fixed(1h)\"\n");
         let replica = Replica::start(&vhost, Some(file.path())).await;
         declare(&amqp, "orders", QueueType::Quorum, true).await;
-        let _native = Native::start(&vhost, "orders", |_| false).await;
+        let _native = NativeConsumer::start(&vhost, "orders", |_| false).await;
         let waits = async |hours: u64, name: &str| {
             amqp.publish_with("orders", "x", id(name)).await;
             let queue = format!("orders.retry.{}", hours * 3_600_000);
@@ -216,7 +218,7 @@ async fn a_changed_file_holds_at_once_and_a_broken_one_never() {
             .counts("retryrmq_serve_policy_loads_total{result=\"loaded\"}", 3)
             .await;
         waits(3, "mended").await;
-        eventually(PATIENCE, "the intake is empty", || async {
+        eventually(DEADLINE, "the intake is empty", || async {
             amqp.depth(INTAKE).await == Some(0)
         })
         .await;
@@ -241,7 +243,7 @@ async fn two_services_with_different_policies_say_so_until_they_agree() {
             let same = Replica::start(&vhost, Some(same.path())).await;
             let differs = async |replica: &Replica, value: u8| {
                 let line = format!("retryrmq_serve_policies_differ {value}");
-                eventually(PATIENCE, &line, || async {
+                eventually(DEADLINE, &line, || async {
                     let (_, text) = replica.page("/metrics").await;
                     text.lines().any(|said| said == line)
                 })

@@ -11,8 +11,8 @@ use serde_json::json;
 
 use crate::{
     delayed::{POLICY, shop},
+    fixture::{DEADLINE, INTAKE_PARKED, NativeConsumer, Replica, declare, id, policy, take, text},
     server::{KINDS, Servers, available},
-    stage::{INTAKE_PARKED, Native, PATIENCE, Replica, declare, id, policy, take, text},
 };
 
 const HEADER: &str = "x-retry-reply-to";
@@ -46,14 +46,14 @@ async fn is_parked(amqp: &Amqp, queue: &str, count: usize) {
 async fn other_queue_is_served(vhost: &Vhost, amqp: &Amqp) -> OtherQueue {
     let came = Arc::<Mutex<Vec<usize>>>::default();
     let seen = Arc::clone(&came);
-    let other = Native::start(vhost, "other", move |message| {
+    let other = NativeConsumer::start(vhost, "other", move |message| {
         let attempt = message.attempt();
         seen.lock().unwrap().push(attempt);
         attempt > 1
     });
     let other = other.await;
     amqp.publish_with("other", "x", id("other")).await;
-    eventually(PATIENCE, "the other queue is served", || async {
+    eventually(DEADLINE, "the other queue is served", || async {
         came.lock().unwrap().contains(&2)
     })
     .await;
@@ -65,7 +65,7 @@ async fn other_queue_is_served(vhost: &Vhost, amqp: &Amqp) -> OtherQueue {
 
 /// A consumer of the queue `other`, and the attempts that it saw.
 struct OtherQueue {
-    _other: Native,
+    _other: NativeConsumer,
     came: Arc<Mutex<Vec<usize>>>,
 }
 
@@ -81,7 +81,7 @@ async fn all_come_back(vhost: &Vhost, replica: &Replica) {
         (0..MANY).map(|number| number.to_string()),
     )
     .await;
-    let _orders = Native::start(vhost, "orders", |_| false).await;
+    let _orders = NativeConsumer::start(vhost, "orders", |_| false).await;
     let other = other_queue_is_served(vhost, &amqp).await;
     is_parked(&amqp, "orders.parked", MANY).await;
     // The last message has gone through everything, and none was delivered twice.
@@ -200,7 +200,7 @@ fn bomb(id: &str) -> Message10 {
 
 /// Waits until one message is in the queue, and takes none: it cannot be taken over AMQP 0-9-1.
 async fn is_set_aside(amqp: &Amqp, queue: &str) {
-    eventually(PATIENCE, "it is set aside", || async {
+    eventually(DEADLINE, "it is set aside", || async {
         match amqp.depth(queue).await {
             Some(1) => Ok(()),
             depth => Err(format!("{queue}: {depth:?}")),
@@ -231,7 +231,7 @@ async fn what_cannot_be_delivered_is_set_aside_and_all_other_queues_are_served()
         is_set_aside(&amqp, "retryrmq.intake.unreadable").await;
         is_set_aside(&amqp, "retryrmq.delayed.unreadable").await;
         assert_eq!(amqp.depth("retryrmq.intake").await, Some(0));
-        eventually(PATIENCE, "the service is ready", || async {
+        eventually(DEADLINE, "the service is ready", || async {
             match replica.page("/readyz").await {
                 (200, _) => Ok(()),
                 other => Err(format!("{other:?}")),
@@ -258,7 +258,7 @@ async fn what_nobody_can_move_stops_the_intake_until_a_policy_removes_it() {
         publisher.publish("/queues/retryrmq.intake", &neither).await;
         replica.says("remove it with a policy").await;
         // The connection that the message ended was also that of the handover.
-        eventually(PATIENCE, "only the intake is not consumed", || async {
+        eventually(DEADLINE, "only the intake is not consumed", || async {
             let (status, why) = replica.page("/readyz").await;
             if status == 503 && why.starts_with("retryrmq.intake is not consumed") {
                 return Ok(());
@@ -269,7 +269,7 @@ async fn what_nobody_can_move_stops_the_intake_until_a_policy_removes_it() {
         let none = json!({ "max-length": 0, "overflow": "drop-head" });
         let none = Policy::new(r"^retryrmq\.intake$", none);
         vhost.put_policy("remove", &none).await.unwrap();
-        eventually(PATIENCE, "the message is removed", || async {
+        eventually(DEADLINE, "the message is removed", || async {
             amqp.depth(INTAKE_PARKED).await == Some(1)
         })
         .await;

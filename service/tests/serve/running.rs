@@ -8,12 +8,14 @@ use std::{
 };
 
 use retryrmq_harness::{QueueType, Vhost, on_brokers};
-use retryrmq_serve::Book;
+use retryrmq_serve::ServiceConfig;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::{net::UnixDatagram, time::timeout};
 
-use crate::stage::{INTAKE_PARKED, Native, PATIENCE, Replica, declare, id, policy, program};
+use crate::fixture::{
+    DEADLINE, INTAKE_PARKED, NativeConsumer, Replica, declare, id, policy, program,
+};
 
 fn example(name: &str) -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/serve")).join(name)
@@ -54,7 +56,7 @@ async fn systemd_is_told_that_it_is_ready_lives_and_ends() {
             .unwrap();
         let hear = async |word: &str| {
             let mut heard = Vec::new();
-            let heard_it = timeout(PATIENCE, async {
+            let heard_it = timeout(DEADLINE, async {
                 loop {
                     let mut bytes = [0; 4096];
                     let length = socket.recv(&mut bytes).await.unwrap();
@@ -178,7 +180,7 @@ async fn the_examples_of_kubernetes_and_the_image_hold_together() {
     );
     assert_eq!(said["RETRYRMQ_SERVE_LISTEN"], format!("0.0.0.0:{port}"));
     let policy = of("ConfigMap")["data"]["policy.toml"].as_str().unwrap();
-    Book::read(policy).unwrap();
+    ServiceConfig::read(policy).unwrap();
     let image = read("Containerfile");
     assert!(image.contains(&format!("EXPOSE {port}\n")), "{image}");
     assert!(
@@ -254,7 +256,7 @@ async fn fails_at_a_rate(vhost: &Vhost, time: Duration) {
     let failed = Arc::<Mutex<BTreeMap<String, Instant>>>::default();
     let back = Arc::<Mutex<BTreeMap<String, Duration>>>::default();
     let (rejected, returned) = (Arc::clone(&failed), Arc::clone(&back));
-    let _native = Native::start(vhost, "orders", move |seen| {
+    let _native = NativeConsumer::start(vhost, "orders", move |seen| {
         let mut rejected = rejected.lock().unwrap();
         match seen.attempt() {
             1 => {
@@ -282,7 +284,7 @@ async fn fails_at_a_rate(vhost: &Vhost, time: Duration) {
         amqp.publish_to("amq.topic", &format!("wait.{ms}"), "x", id(&name))
             .await;
     }
-    retryrmq_harness::eventually(PATIENCE, "all came back", || async {
+    retryrmq_harness::eventually(DEADLINE, "all came back", || async {
         let came = back.lock().unwrap().len();
         if came == count as usize {
             Ok(())

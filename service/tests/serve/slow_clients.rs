@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{io::AsyncWriteExt, net::TcpStream, sync::mpsc, time::timeout};
 
 use super::page::{Visitor, people};
-use crate::stage::{Native, PATIENCE, Replica, declare, id, policy};
+use crate::fixture::{DEADLINE, NativeConsumer, Replica, declare, id, policy};
 
 /// Opens connections that send this, and nothing after it.
 async fn unfinished(replica: &Replica, count: usize, head: &str, body: usize) -> Vec<TcpStream> {
@@ -24,7 +24,7 @@ async fn unfinished(replica: &Replica, count: usize, head: &str, body: usize) ->
 
 async fn answers(replica: &Replica) {
     for (path, says) in [("/healthz", "ok"), ("/readyz", "ok"), ("/metrics", "# EOF")] {
-        let (status, text) = timeout(PATIENCE, replica.page(path)).await.unwrap();
+        let (status, text) = timeout(DEADLINE, replica.page(path)).await.unwrap();
         assert_eq!(status, 200, "{path}: {text}");
         assert!(text.contains(says), "{path}: {text}");
     }
@@ -66,7 +66,7 @@ async fn probes_and_retries_go_on_beside_a_thousand_slow_connections() {
         assert!(kilobytes.unwrap() < 128 << 10, "{line:?}");
 
         // The page is there for those who have signed in, and messages are retried.
-        eventually(PATIENCE, "rea sees the page", || async {
+        eventually(DEADLINE, "rea sees the page", || async {
             let mut rea = Visitor::new(&replica);
             let word = match rea.get("/sign-in").await {
                 answer if answer.status == 200 => answer.word(),
@@ -80,7 +80,7 @@ async fn probes_and_retries_go_on_beside_a_thousand_slow_connections() {
         })
         .await;
         let (handled, mut handles) = mpsc::unbounded_channel();
-        let orders = Native::start(&vhost, "orders", move |seen| {
+        let orders = NativeConsumer::start(&vhost, "orders", move |seen| {
             let is_retry = seen.attempt() > 1;
             if is_retry {
                 handled.send(seen.id.clone()).unwrap();
@@ -89,7 +89,7 @@ async fn probes_and_retries_go_on_beside_a_thousand_slow_connections() {
         });
         let orders = orders.await;
         amqp.publish_with("orders", "a body", id("one")).await;
-        let retried = timeout(PATIENCE, handles.recv()).await;
+        let retried = timeout(DEADLINE, handles.recv()).await;
         assert_eq!(retried.unwrap().as_deref(), Some("one"));
         drop((orders, slow));
         assert!(replica.end().await.success());

@@ -10,7 +10,7 @@ use retryrmq_harness::{
 
 use crate::{
     delayed::{DELAYED, delayed, send, shop},
-    stage::{PATIENCE, Replica, id, policy},
+    fixture::{DEADLINE, Replica, id, policy},
 };
 
 /// Suspends or resumes the servers of these quorum queues.
@@ -50,7 +50,7 @@ async fn exchanges_behind_which_nothing_answers_hold_up_no_other() {
             soon(&amqp, "one", "still").await;
         }
         soon(&amqp, "other", "fine").await;
-        eventually(PATIENCE, "the other one comes", || async {
+        eventually(DEADLINE, "the other one comes", || async {
             let depth = amqp.depth("fine").await;
             (depth == Some(1)).then_some(()).ok_or(format!("{depth:?}"))
         })
@@ -111,7 +111,7 @@ async fn the_end_waits_for_no_queue_that_does_not_answer() {
         servers("suspend").await;
         send(&amqp, "stuck", hour()).await;
         send(&amqp, "stuck", id("due")).await;
-        eventually(PATIENCE, "the first try of both is over", || async {
+        eventually(DEADLINE, "the first try of both is over", || async {
             replica.said("could not be passed on") == 2
         })
         .await;
@@ -120,7 +120,7 @@ async fn the_end_waits_for_no_queue_that_does_not_answer() {
         let ended = tokio::time::timeout(Duration::from_secs(30), replica.end()).await;
         servers("resume").await;
         assert!(ended.expect("it ends in time").success());
-        eventually(PATIENCE, "all are somewhere", || async {
+        eventually(DEADLINE, "all are somewhere", || async {
             let mut there = 0;
             for queue in [DELAYED, "stuck", waiting] {
                 there += amqp.depth(queue).await.unwrap_or(0);

@@ -1,5 +1,5 @@
 //! Load for minutes on a consumer in any language: failing handlers, cut connections, and SIGINT now and then. Its memory must
-//! stay flat and the books must balance.
+//! stay flat and the ledger must balance.
 //!
 //! Two consumers of the same command share the queue. The first lives through everything, so that its memory means something;
 //! the second is interrupted every half minute, has to drain, and is started again.
@@ -31,7 +31,7 @@ const CUT: Duration = Duration::from_secs(7);
 const INTERRUPT: Duration = Duration::from_secs(30);
 const SAMPLE: Duration = Duration::from_secs(15);
 /// How long the rest may take once nothing is published any more.
-const PATIENCE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Runs `command QUEUE` for as long; whether nothing was lost, every drain was clean and memory stayed flat. The command consumes with `dlx` and
 /// `fixed(200ms, retries=5)`, fails every third message (its body is a number) at its first attempt and every 997th always,
@@ -74,7 +74,7 @@ pub(crate) async fn soak(url: &str, minutes: u64, command: &str) -> bool {
             }
         }
     }
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + DEADLINE;
     while !ledger.is_settled() && Instant::now() < deadline {
         sleep(Duration::from_millis(200)).await;
         book_parked(&amqp, &ledger).await;

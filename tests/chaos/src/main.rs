@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use retryrmq_chaos::life::{BOUND, Cast};
-use retryrmq_chaos::run::{Programme, run};
+use retryrmq_chaos::run::{RunOptions, run};
+use retryrmq_chaos::scenario::{BOUND, ScenarioSetup};
 use retryrmq_harness::{QueueType, brokers};
 
 #[derive(Debug, Parser)]
@@ -48,17 +48,17 @@ async fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     let program = std::env::current_exe().expect("a program knows where it is");
-    let programme = Programme {
+    let run_options = RunOptions {
         seeds: (arguments.seed..arguments.seed + arguments.seeds).collect(),
         types: QueueType::ALL.to_vec(),
         traces: arguments.traces,
     };
-    let cast = Cast {
+    let cast = ScenarioSetup {
         program: program.to_str().expect("its path is text"),
-        hasty: false,
+        loses_copies: false,
         bound: BOUND,
     };
-    let outcome = run(&brokers, &programme, cast).await;
+    let outcome = run(&brokers, &run_options, cast).await;
     println!("\n{}", outcome.sums.table());
     for broken in &outcome.broken {
         println!("\n{broken}");

@@ -6,8 +6,8 @@ use std::time::Duration;
 use retryrmq_harness::Vhost;
 use tokio::time::{Instant, sleep};
 
-use crate::books::Books;
-use crate::place::Place;
+use crate::environment::Environment;
+use crate::ledger::SideLedger;
 
 /// How long something has to be wrong before an operator believes it.
 const BELIEF: Duration = Duration::from_secs(60);
@@ -16,7 +16,12 @@ const LOOK: Duration = Duration::from_secs(5);
 
 /// Deletes waiting queues that are not alive, for as long as it is let. A quorum queue that was made just before its node was killed can
 /// come back without a leader before 4.3: it is there, takes nothing and never answers. What was in it was never safe.
-pub async fn delete_dead_queues(place: &Place, vhost: &Vhost, queue: &str, books: &Books) {
+pub async fn delete_dead_queues(
+    environment: &Environment,
+    vhost: &Vhost,
+    queue: &str,
+    ledger: &SideLedger,
+) {
     let waiting = format!("{queue}.retry.");
     let mut silent = BTreeMap::new();
     loop {
@@ -37,14 +42,14 @@ pub async fn delete_dead_queues(place: &Place, vhost: &Vhost, queue: &str, books
                 continue;
             }
             silent.remove(&name);
-            if place.has_leader(vhost, &name).await {
+            if environment.has_leader(vhost, &name).await {
                 continue;
             }
-            books.note(format!("{name} is not alive, and an operator deletes it"));
-            books.harmed(|tally| tally.mended += 1);
+            ledger.note(format!("{name} is not alive, and an operator deletes it"));
+            ledger.harmed(|fault_counts| fault_counts.mended += 1);
             let path = format!("queues/{}/{name}", vhost.name());
             if let Err(error) = management.delete(path).await {
-                books.note(format!("{name} is not deleted: {error}"));
+                ledger.note(format!("{name} is not deleted: {error}"));
             }
         }
     }
@@ -53,15 +58,15 @@ pub async fn delete_dead_queues(place: &Place, vhost: &Vhost, queue: &str, books
 /// Notices messages that a broker keeps to itself, and has other nodes lead its queues. A consumer that was cancelled, and whose node is
 /// killed while it holds a message, holds it until then (fact 56); and a member that came late dead-letters nothing (fact 82).
 #[derive(Debug)]
-pub struct Release {
+pub struct LeadershipRepair {
     since: Instant,
     unsettled: usize,
 }
 
-impl Release {
+impl LeadershipRepair {
     /// Begins to watch.
     pub fn new() -> Self {
-        Release {
+        LeadershipRepair {
             since: Instant::now(),
             unsettled: usize::MAX,
         }
@@ -71,35 +76,38 @@ impl Release {
     pub async fn look(
         &mut self,
         unsettled: usize,
-        place: &Place,
+        environment: &Environment,
         vhost: &Vhost,
         queue: &str,
-        books: &Books,
+        ledger: &SideLedger,
     ) {
         if unsettled != self.unsettled {
-            *self = Release {
+            *self = LeadershipRepair {
                 since: Instant::now(),
                 unsettled,
             };
         }
-        if self.since.elapsed() < BELIEF || !place.is_cluster() {
+        if self.since.elapsed() < BELIEF || !environment.is_cluster() {
             return;
         }
         let waiting = format!("{queue}.retry.");
-        for keeper in vhost.queues().await {
-            let name = keeper.name();
-            let keeps = keeper.messages() > keeper.ready();
-            if keeper.kind() == "quorum" && keeps && (name == queue || name.starts_with(&waiting)) {
-                books.note(format!("an operator has another node lead {name}"));
-                books.harmed(|tally| tally.mended += 1);
-                place.move_leader(vhost, name).await;
+        for restart_task in vhost.queues().await {
+            let name = restart_task.name();
+            let keeps = restart_task.messages() > restart_task.ready();
+            if restart_task.kind() == "quorum"
+                && keeps
+                && (name == queue || name.starts_with(&waiting))
+            {
+                ledger.note(format!("an operator has another node lead {name}"));
+                ledger.harmed(|fault_counts| fault_counts.mended += 1);
+                environment.move_leader(vhost, name).await;
             }
         }
         self.since = Instant::now();
     }
 }
 
-impl Default for Release {
+impl Default for LeadershipRepair {
     fn default() -> Self {
         Self::new()
     }

@@ -8,19 +8,19 @@ use fastrand::Rng;
 use retryrmq::{Policy, Strategy};
 use retryrmq_harness::{QueueType, Version};
 
-use crate::harm::{Cut, Harm, NodeHarm};
-use crate::kind::Kind;
+use crate::faults::{Fault, NetworkFault, NodeFault};
+use crate::handler_script::HandlerScript;
 
 /// Where a life takes place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Ground {
+pub enum EnvironmentKind {
     /// One node.
     Single,
     /// A cluster of three.
     Cluster,
 }
 
-impl Ground {
+impl EnvironmentKind {
     /// The ground that a seed chooses: of three, one is played on a cluster.
     pub fn of(seed: u64) -> Self {
         if seed % 3 == 2 {
@@ -31,7 +31,7 @@ impl Ground {
     }
 }
 
-impl fmt::Display for Ground {
+impl fmt::Display for EnvironmentKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Single => "node",
@@ -42,7 +42,7 @@ impl fmt::Display for Ground {
 
 /// How much harm is done in a life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Temper {
+pub enum Severity {
     /// Consumers are stopped cleanly, and no handler does harm: then nothing is handled twice.
     Gentle,
     /// Consumers and their network. Brokers live, so that queues that keep nothing twice can be tried.
@@ -53,15 +53,15 @@ pub enum Temper {
 
 /// What both sides of a life have in common.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Life {
+pub struct Scenario {
     /// The seed.
     pub seed: u64,
     /// Where.
-    pub ground: Ground,
+    pub environment_kind: EnvironmentKind,
     /// How much harm.
-    pub temper: Temper,
+    pub severity: Severity,
     /// What is done to nodes.
-    pub nodes: Vec<NodeHarm>,
+    pub nodes: Vec<NodeFault>,
 }
 
 /// How a message is named by its publisher.
@@ -77,11 +77,11 @@ pub enum Id {
 
 /// A message to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Letter {
+pub struct PlannedMessage {
     /// Since the one before.
     pub after: Duration,
     /// What its handler does.
-    pub kind: Kind,
+    pub kind: HandlerScript,
     /// Its id.
     pub id: Id,
     /// How long its publisher wants it to wait.
@@ -90,7 +90,7 @@ pub struct Letter {
 
 /// One side of a life: a work queue with its consumers and its publisher.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Side {
+pub struct SidePlan {
     /// The type of the work queue.
     pub work: QueueType,
     /// The type of the waiting and parking queues.
@@ -106,34 +106,34 @@ pub struct Side {
     /// How many messages a handler gets at most; `None` for single ones.
     pub batch: Option<usize>,
     /// How many messages are published at least; more follow until the harm to nodes is over.
-    pub least_letters: u32,
+    pub least_messages: u32,
     /// How often harm is done at least, likewise.
-    pub least_harms: u32,
+    pub least_faults: u32,
     /// The message that takes its process along whenever it runs.
     pub poison: Option<u32>,
     gentle: bool,
     seed: u64,
 }
 
-impl Life {
+impl Scenario {
     /// The life that a seed names.
     pub fn new(seed: u64) -> Self {
-        Self::on(Ground::of(seed), seed)
+        Self::on(EnvironmentKind::of(seed), seed)
     }
 
-    fn on(ground: Ground, seed: u64) -> Self {
+    fn on(environment_kind: EnvironmentKind, seed: u64) -> Self {
         let mut random = chance(seed, 0);
-        let temper = match (ground, random.u8(0..10)) {
-            (Ground::Single, 0) => Temper::Gentle,
-            (Ground::Single, 1 | 2) => Temper::Clients,
-            _ => Temper::Everything,
+        let severity = match (environment_kind, random.u8(0..10)) {
+            (EnvironmentKind::Single, 0) => Severity::Gentle,
+            (EnvironmentKind::Single, 1 | 2) => Severity::Clients,
+            _ => Severity::Everything,
         };
-        let count = if temper == Temper::Everything {
+        let count = if severity == Severity::Everything {
             random.usize(1..3)
         } else {
             0
         };
-        let nodes = (0..count).map(|_| NodeHarm {
+        let nodes = (0..count).map(|_| NodeFault {
             after: Duration::from_millis(random.u64(200..3_000)),
             holder: random.u8(0..3) > 0,
             kill: random.u8(0..3) > 0,
@@ -142,18 +142,18 @@ impl Life {
         let nodes = nodes.collect();
         Self {
             seed,
-            ground,
-            temper,
+            environment_kind,
+            severity,
             nodes,
         }
     }
 
     /// One side of it.
-    pub fn side(&self, work: QueueType, version: Version) -> Side {
+    pub fn side(&self, work: QueueType, version: Version) -> SidePlan {
         let salt = if work == QueueType::Classic { 1 } else { 2 };
         let mut random = chance(self.seed, salt);
         // A classic queue dead-letters at most once: what is on its way when its broker goes, is gone.
-        let brokers_live = self.temper != Temper::Everything;
+        let brokers_live = self.severity != Severity::Everything;
         let waiting = if brokers_live && random.bool() {
             QueueType::Classic
         } else {
@@ -171,7 +171,7 @@ impl Life {
         } else {
             work
         };
-        let gentle = self.temper == Temper::Gentle;
+        let gentle = self.severity == Severity::Gentle;
         // `native` counts every return as a retry, and parks nothing for its crashes.
         let poison = !gentle && strategy != Strategy::Native && random.u8(0..4) == 0;
         let replicas = random.usize(1..4);
@@ -180,7 +180,7 @@ impl Life {
         let mut batches = chance(self.seed, 10 + salt);
         let batch = [2, 5, 20][batches.usize(..3)].min(usize::from(prefetch));
         let batch = (batches.u8(0..4) == 0).then_some(batch);
-        Side {
+        SidePlan {
             work,
             waiting,
             strategy,
@@ -188,8 +188,8 @@ impl Life {
             prefetch,
             concurrency: random.usize(1..9),
             batch,
-            least_letters: random.u32(40..120),
-            least_harms: random.u32(3..7),
+            least_messages: random.u32(40..120),
+            least_faults: random.u32(3..7),
             poison: poison.then(|| random.u32(1..30)),
             gentle,
             seed: random.u64(..),
@@ -197,35 +197,35 @@ impl Life {
     }
 }
 
-impl Side {
+impl SidePlan {
     /// What is published, without an end, numbered from 1.
-    pub fn letters(&self) -> impl Iterator<Item = (u32, Letter)> {
+    pub fn planned_messages(&self) -> impl Iterator<Item = (u32, PlannedMessage)> {
         let mut random = chance(self.seed, 3);
-        (1..).map(move |number| (number, self.letter(number, &mut random)))
+        (1..).map(move |number| (number, self.planned_message(number, &mut random)))
     }
 
     /// What is done, without an end, and how long after the one before.
-    pub fn harms(&self) -> impl Iterator<Item = (Duration, Harm)> {
+    pub fn faults(&self) -> impl Iterator<Item = (Duration, Fault)> {
         let mut random = chance(self.seed, 4);
         std::iter::repeat_with(move || {
             let after = Duration::from_millis(random.u64(150..2_500));
-            (after, self.harm(&mut random))
+            (after, self.fault(&mut random))
         })
     }
 
-    fn letter(&self, number: u32, random: &mut Rng) -> Letter {
+    fn planned_message(&self, number: u32, random: &mut Rng) -> PlannedMessage {
         let kind = if self.gentle {
-            Kind::gentle(random)
+            HandlerScript::gentle(random)
         } else {
-            Kind::any(random)
+            HandlerScript::any(random)
         };
         let kind = match kind {
-            _ if self.poison == Some(number) => Kind::Poison,
+            _ if self.poison == Some(number) => HandlerScript::Poison,
             // `native` counts every return of a message, so that a count of crashes means something else there.
-            Kind::Forged(_) if self.strategy == Strategy::Native => Kind::Fine,
+            HandlerScript::Forged(_) if self.strategy == Strategy::Native => HandlerScript::Fine,
             kind => kind,
         };
-        Letter {
+        PlannedMessage {
             after: Duration::from_millis(random.u64(10..130)),
             kind,
             id: [Id::None, Id::Own, Id::Shared][random.usize(..3)],
@@ -233,15 +233,15 @@ impl Side {
         }
     }
 
-    fn harm(&self, random: &mut Rng) -> Harm {
-        let seat = random.usize(..self.replicas);
+    fn fault(&self, random: &mut Rng) -> Fault {
+        let process = random.usize(..self.replicas);
         match random.u8(0..10) {
-            _ if self.gentle => Harm::Stop { seat },
-            0..4 => Harm::Kill { seat },
-            4..6 => Harm::Stop { seat },
-            _ => Harm::Network {
-                seat: random.usize(..=self.replicas),
-                cut: Cut::choose(random),
+            _ if self.gentle => Fault::Stop { process },
+            0..4 => Fault::Kill { process },
+            4..6 => Fault::Stop { process },
+            _ => Fault::Network {
+                process: random.usize(..=self.replicas),
+                cut: NetworkFault::choose(random),
             },
         }
     }
@@ -265,7 +265,7 @@ impl Side {
     }
 }
 
-impl fmt::Display for Side {
+impl fmt::Display for SidePlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             waiting,
@@ -299,44 +299,55 @@ mod tests {
     #[test]
     fn the_same_seed_names_the_same_life() {
         for seed in 0..50 {
-            let (one, other) = (Life::new(seed), Life::new(seed));
+            let (one, other) = (Scenario::new(seed), Scenario::new(seed));
             assert_eq!(one, other);
             for work in QueueType::ALL {
-                let sides = [&one, &other].map(|life| life.side(work, Version::V4_3));
+                let sides = [&one, &other].map(|scenario| scenario.side(work, Version::V4_3));
                 assert_eq!(sides[0], sides[1]);
-                let [letters, others] = [0, 1].map(|at| sides[at].letters().take(99));
-                assert!(letters.eq(others));
-                let [harms, others] = [0, 1].map(|at| sides[at].harms().take(99));
-                assert!(harms.eq(others));
+                let [planned_messages, others] =
+                    [0, 1].map(|at| sides[at].planned_messages().take(99));
+                assert!(planned_messages.eq(others));
+                let [faults, others] = [0, 1].map(|at| sides[at].faults().take(99));
+                assert!(faults.eq(others));
             }
         }
     }
 
     #[test]
     fn a_hundred_seeds_name_every_sort_of_life() {
-        let lives: Vec<_> = (0..100).map(Life::new).collect();
-        for ground in [Ground::Single, Ground::Cluster] {
-            assert!(lives.iter().any(|life| life.ground == ground));
+        let scenarios: Vec<_> = (0..100).map(Scenario::new).collect();
+        for environment_kind in [EnvironmentKind::Single, EnvironmentKind::Cluster] {
+            assert!(
+                scenarios
+                    .iter()
+                    .any(|scenario| scenario.environment_kind == environment_kind)
+            );
         }
-        for temper in [Temper::Gentle, Temper::Clients, Temper::Everything] {
-            assert!(lives.iter().any(|life| life.temper == temper), "{temper:?}");
+        for severity in [Severity::Gentle, Severity::Clients, Severity::Everything] {
+            assert!(
+                scenarios
+                    .iter()
+                    .any(|scenario| scenario.severity == severity),
+                "{severity:?}"
+            );
         }
         for strategy in [
             Strategy::RetryQueues,
             Strategy::DeadLetter,
             Strategy::Native,
         ] {
-            let has =
-                |life: &Life| life.side(QueueType::Quorum, Version::V4_3).strategy == strategy;
-            assert!(lives.iter().any(has), "{strategy}");
+            let has = |scenario: &Scenario| {
+                scenario.side(QueueType::Quorum, Version::V4_3).strategy == strategy
+            };
+            assert!(scenarios.iter().any(has), "{strategy}");
         }
-        let sides = lives
+        let sides = scenarios
             .iter()
-            .map(|life| life.side(QueueType::Classic, Version::V3_10));
+            .map(|scenario| scenario.side(QueueType::Classic, Version::V3_10));
         let poisoned = sides.filter(|side| {
-            side.letters()
+            side.planned_messages()
                 .take(30)
-                .any(|(_, letter)| letter.kind == Kind::Poison)
+                .any(|(_, planned_message)| planned_message.kind == HandlerScript::Poison)
         });
         let poisoned = poisoned.count();
         assert!((5..50).contains(&poisoned), "{poisoned}");
@@ -344,11 +355,15 @@ mod tests {
 
     #[test]
     fn what_dead_letters_at_most_once_meets_no_harm_to_its_broker() {
-        for life in (0..300).map(Life::new) {
+        for scenario in (0..300).map(Scenario::new) {
             for work in QueueType::ALL {
-                let side = life.side(work, Version::V4_3);
+                let side = scenario.side(work, Version::V4_3);
                 let careless = side.waiting == QueueType::Classic;
-                assert!(!careless || life.nodes.is_empty(), "seed {}", life.seed);
+                assert!(
+                    !careless || scenario.nodes.is_empty(),
+                    "seed {}",
+                    scenario.seed
+                );
             }
         }
     }

@@ -9,14 +9,14 @@ use retryrmq::{Client, ClientOptions, Publish};
 use retryrmq_harness::eventually;
 use tokio::time::sleep;
 
-use crate::books::Books;
-use crate::kind::Kind;
-use crate::plan::{Id, Letter};
+use crate::handler_script::HandlerScript;
+use crate::ledger::SideLedger;
+use crate::plan::{Id, PlannedMessage};
 use crate::worker::NUMBER;
 
 /// How long a message may go without being confirmed. A node that is killed is away for a while, and a confirm that does not come
 /// is waited for.
-const PATIENCE: Duration = Duration::from_secs(300);
+const DEADLINE: Duration = Duration::from_secs(300);
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -28,17 +28,17 @@ pub async fn publish(
     url: &str,
     queue: &str,
     options: &ClientOptions,
-    letters: impl Iterator<Item = (u32, Letter)>,
+    planned_messages: impl Iterator<Item = (u32, PlannedMessage)>,
     goes_on: impl Fn(u32) -> bool,
-    books: &Books,
+    ledger: &SideLedger,
 ) {
-    let client = eventually(PATIENCE, "the publisher connects", || {
+    let client = eventually(DEADLINE, "the publisher connects", || {
         Client::connect_with(url, options.clone())
     })
     .await;
     let mut outstanding = FuturesUnordered::new();
-    for (number, letter) in letters.take_while(|(number, _)| goes_on(*number)) {
-        let pause = sleep(letter.after);
+    for (number, planned_message) in planned_messages.take_while(|(number, _)| goes_on(*number)) {
+        let pause = sleep(planned_message.after);
         tokio::pin!(pause);
         loop {
             tokio::select! {
@@ -46,22 +46,31 @@ pub async fn publish(
                 Some(()) = outstanding.next() => {}
             }
         }
-        outstanding.push(deliver(&client, queue, number, letter, books));
+        outstanding.push(deliver(&client, queue, number, planned_message, ledger));
     }
     while outstanding.next().await.is_some() {}
     client.close().await;
 }
 
-async fn deliver(client: &Client, queue: &str, number: u32, letter: Letter, books: &Books) {
-    books.publishing(number, letter.kind);
+async fn deliver(
+    client: &Client,
+    queue: &str,
+    number: u32,
+    planned_message: PlannedMessage,
+    ledger: &SideLedger,
+) {
+    ledger.publishing(number, planned_message.kind);
     let began = Instant::now();
     loop {
-        match client.publish(message(queue, number, &letter)).await {
-            Ok(()) => return books.published(number),
-            Err(error) if began.elapsed() < PATIENCE => books.doubtful(number, &error.to_string()),
+        match client
+            .publish(message(queue, number, &planned_message))
+            .await
+        {
+            Ok(()) => return ledger.published(number),
+            Err(error) if began.elapsed() < DEADLINE => ledger.doubtful(number, &error.to_string()),
             Err(error) => {
-                return books.problem(format!(
-                    "message {number} was not confirmed within {PATIENCE:?}: {error}"
+                return ledger.problem(format!(
+                    "message {number} was not confirmed within {DEADLINE:?}: {error}"
                 ));
             }
         }
@@ -69,22 +78,22 @@ async fn deliver(client: &Client, queue: &str, number: u32, letter: Letter, book
     }
 }
 
-fn message(queue: &str, number: u32, letter: &Letter) -> Publish {
+fn message(queue: &str, number: u32, planned_message: &PlannedMessage) -> Publish {
     let mut headers = FieldTable::default();
     headers.insert(NUMBER.into(), AMQPValue::LongLongInt(number.into()));
-    if let Kind::Forged(crashes) = letter.kind {
+    if let HandlerScript::Forged(crashes) = planned_message.kind {
         headers.insert(
             "x-retry-crashes".into(),
             AMQPValue::LongLongInt(crashes.into()),
         );
     }
-    let message = Publish::to_queue(queue, letter.kind.to_string()).headers(headers);
-    let message = match letter.id {
+    let message = Publish::to_queue(queue, planned_message.kind.to_string()).headers(headers);
+    let message = match planned_message.id {
         Id::None => message,
         Id::Own => message.message_id(&number.to_string()),
         Id::Shared => message.message_id("the same"),
     };
-    match letter.delay {
+    match planned_message.delay {
         Some(delay) => message.delay(delay),
         None => message,
     }

@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use retryrmq_harness::{Broker, QueueType, Version};
 
-use crate::books::Verdict;
-use crate::life::{self, Cast};
-use crate::place::Place;
-use crate::plan::{Ground, Life};
-use crate::table::Sums;
+use crate::environment::Environment;
+use crate::ledger::Verdict;
+use crate::plan::{EnvironmentKind, Scenario};
+use crate::scenario::{self, ScenarioSetup};
+use crate::table::Totals;
 
 /// What to play.
 #[derive(Clone, Debug)]
-pub struct Programme {
+pub struct RunOptions {
     /// The seeds.
     pub seeds: Vec<u64>,
     /// The types of work queue, side by side in each life.
@@ -27,25 +27,28 @@ pub struct Programme {
 
 /// A life that broke a promise.
 #[derive(Clone, Debug)]
-pub struct Broken {
+pub struct FailedScenario {
     seed: u64,
     version: Version,
-    ground: Ground,
+    environment_kind: EnvironmentKind,
     work: QueueType,
     problems: Vec<String>,
     trace: PathBuf,
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for FailedScenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             seed,
             version,
-            ground,
+            environment_kind,
             work,
             ..
         } = self;
-        writeln!(f, "seed {seed}, RabbitMQ {version}, {ground}, {work}:")?;
+        writeln!(
+            f,
+            "seed {seed}, RabbitMQ {version}, {environment_kind}, {work}:"
+        )?;
         for problem in &self.problems {
             writeln!(f, "  {problem}")?;
         }
@@ -61,20 +64,24 @@ impl fmt::Display for Broken {
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// The sums.
-    pub sums: Sums,
+    pub sums: Totals,
     /// The lives that broke a promise.
-    pub broken: Vec<Broken>,
+    pub broken: Vec<FailedScenario>,
 }
 
 /// Plays all seeds on all brokers: a place for each broker and ground, and on each one life after the other.
 ///
 /// # Panics
 /// When no place can be had.
-pub async fn run(brokers: &[Broker], programme: &Programme, cast: Cast<'_>) -> Outcome {
+pub async fn run(
+    brokers: &[Broker],
+    run_options: &RunOptions,
+    setup: ScenarioSetup<'_>,
+) -> Outcome {
     let outcome = Mutex::new(Outcome::default());
     let lanes = brokers.iter().flat_map(|broker| {
-        let lane = |ground| lane(broker, ground, programme, cast, &outcome);
-        [Ground::Single, Ground::Cluster].map(lane)
+        let lane = |environment_kind| lane(broker, environment_kind, run_options, setup, &outcome);
+        [EnvironmentKind::Single, EnvironmentKind::Cluster].map(lane)
     });
     join_all(lanes).await;
     outcome.into_inner().expect("no lane has panicked")
@@ -82,28 +89,28 @@ pub async fn run(brokers: &[Broker], programme: &Programme, cast: Cast<'_>) -> O
 
 async fn lane(
     broker: &Broker,
-    ground: Ground,
-    programme: &Programme,
-    cast: Cast<'_>,
+    environment_kind: EnvironmentKind,
+    run_options: &RunOptions,
+    setup: ScenarioSetup<'_>,
     outcome: &Mutex<Outcome>,
 ) {
-    let seeds = programme.seeds.iter().copied();
-    let mut place = None;
-    for seed in seeds.filter(|seed| Ground::of(*seed) == ground) {
+    let seeds = run_options.seeds.iter().copied();
+    let mut environment = None;
+    for seed in seeds.filter(|seed| EnvironmentKind::of(*seed) == environment_kind) {
         let began = Instant::now();
-        let here = match place.take() {
+        let here = match environment.take() {
             Some(here) => here,
-            None => Place::start(broker, ground).await,
+            None => Environment::start(broker, environment_kind).await,
         };
-        let life = Life::new(seed);
-        let played = life::play(&here, &life, &programme.types, cast).await;
-        place = played.whole.then_some(here);
+        let scenario = Scenario::new(seed);
+        let played = scenario::play(&here, &scenario, &run_options.types, setup).await;
+        environment = played.whole.then_some(here);
         let mut outcome = outcome.lock().expect("no lane has panicked");
-        for (work, verdict) in programme.types.iter().zip(played.verdicts) {
-            if programme.traces || !verdict.problems.is_empty() {
-                write_down(broker.version(), &life, *work, &verdict.trace);
+        for (work, verdict) in run_options.types.iter().zip(played.verdicts) {
+            if run_options.traces || !verdict.problems.is_empty() {
+                write_down(broker.version(), &scenario, *work, &verdict.trace);
             }
-            outcome.over(broker.version(), &life, *work, verdict, began.elapsed());
+            outcome.over(broker.version(), &scenario, *work, verdict, began.elapsed());
         }
     }
 }
@@ -112,30 +119,35 @@ impl Outcome {
     fn over(
         &mut self,
         version: Version,
-        life: &Life,
+        scenario: &Scenario,
         work: QueueType,
         verdict: Verdict,
         time: Duration,
     ) {
-        let Life { seed, ground, .. } = *life;
+        let Scenario {
+            seed,
+            environment_kind,
+            ..
+        } = *scenario;
         println!(
-            "seed {seed}, RabbitMQ {version}, {ground}, {work}: {}, {} published again, {} retries, {} harms, {} s",
+            "seed {seed}, RabbitMQ {version}, {environment_kind}, {work}: {}, {} published again, {} retries, {} harms, {} s",
             verdict.report,
             verdict.repeats,
             verdict.retries,
-            verdict.tally.total(),
+            verdict.fault_counts.total(),
             time.as_secs()
         );
-        self.sums.add(version, ground, work, &verdict, time);
+        self.sums
+            .add(version, environment_kind, work, &verdict, time);
         if verdict.problems.is_empty() {
             return;
         }
-        let broken = Broken {
+        let broken = FailedScenario {
             seed,
             version,
-            ground,
+            environment_kind,
             work,
-            trace: path(version, life, work),
+            trace: path(version, scenario, work),
             problems: verdict.problems,
         };
         println!("{broken}");
@@ -144,16 +156,20 @@ impl Outcome {
 }
 
 /// Keeps what happened for who looks into it.
-fn write_down(version: Version, life: &Life, work: QueueType, trace: &[String]) {
-    let path = path(version, life, work);
+fn write_down(version: Version, scenario: &Scenario, work: QueueType, trace: &[String]) {
+    let path = path(version, scenario, work);
     let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
     if let Err(error) = folder.and_then(|()| std::fs::write(&path, trace.join("\n"))) {
         eprintln!("{} cannot be written: {error}", path.display());
     }
 }
 
-fn path(version: Version, life: &Life, work: QueueType) -> PathBuf {
-    let Life { seed, ground, .. } = life;
-    let name = format!("{seed}-{version}-{ground}-{work}.log");
+fn path(version: Version, scenario: &Scenario, work: QueueType) -> PathBuf {
+    let Scenario {
+        seed,
+        environment_kind,
+        ..
+    } = scenario;
+    let name = format!("{seed}-{version}-{environment_kind}-{work}.log");
     std::env::temp_dir().join("retryrmq-chaos").join(name)
 }

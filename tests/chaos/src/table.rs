@@ -6,16 +6,16 @@ use std::time::Duration;
 use comfy_table::{CellAlignment, Table, presets};
 use retryrmq_harness::{QueueType, Version};
 
-use crate::books::Verdict;
-use crate::harm::Tally;
-use crate::plan::Ground;
+use crate::faults::FaultCounts;
+use crate::ledger::Verdict;
+use crate::plan::EnvironmentKind;
 
 /// The sums of the lives of one version, ground and type.
 #[derive(Clone, Debug, Default)]
 struct Row {
     seeds: u64,
     broken: u64,
-    tally: Tally,
+    fault_counts: FaultCounts,
     messages: usize,
     retries: u64,
     repeats: u64,
@@ -27,23 +27,23 @@ struct Row {
 
 /// Sums by version, ground and type.
 #[derive(Clone, Debug, Default)]
-pub struct Sums(BTreeMap<(Version, String, String), Row>);
+pub struct Totals(BTreeMap<(Version, String, String), Row>);
 
-impl Sums {
+impl Totals {
     /// A life is over, after so long.
     pub fn add(
         &mut self,
         version: Version,
-        ground: Ground,
+        environment_kind: EnvironmentKind,
         work: QueueType,
         verdict: &Verdict,
         time: Duration,
     ) {
-        let key = (version, work.to_string(), ground.to_string());
+        let key = (version, work.to_string(), environment_kind.to_string());
         let row = self.0.entry(key).or_default();
         row.seeds += 1;
         row.broken += u64::from(!verdict.problems.is_empty());
-        row.tally += verdict.tally;
+        row.fault_counts += verdict.fault_counts;
         row.messages += verdict.report.published;
         row.retries += verdict.retries;
         row.repeats += verdict.repeats;
@@ -79,18 +79,18 @@ impl Sums {
             "seeds\nbroken",
             "seconds",
         ]);
-        for ((version, work, ground), row) in &self.0 {
-            let tally = row.tally;
+        for ((version, work, environment_kind), row) in &self.0 {
+            let fault_counts = row.fault_counts;
             let figures = [
                 row.seeds,
-                tally.consumers_killed,
-                tally.consumers_stopped,
-                tally.crashes,
-                tally.cuts,
-                tally.holders_killed,
-                tally.others_killed,
-                tally.nodes_stopped,
-                tally.mended,
+                fault_counts.consumers_killed,
+                fault_counts.consumers_stopped,
+                fault_counts.crashes,
+                fault_counts.cuts,
+                fault_counts.holders_killed,
+                fault_counts.others_killed,
+                fault_counts.nodes_stopped,
+                fault_counts.mended,
                 row.messages as u64,
                 row.repeats,
                 row.retries,
@@ -100,7 +100,7 @@ impl Sums {
                 row.broken,
                 row.time.as_secs(),
             ];
-            let names = [version.to_string(), work.clone(), ground.clone()];
+            let names = [version.to_string(), work.clone(), environment_kind.clone()];
             table.add_row(
                 names
                     .into_iter()
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn the_lives_of_one_kind_are_summed_up() {
-        let mut sums = Sums::default();
+        let mut sums = Totals::default();
         let verdict = Verdict {
             report: Report {
                 published: 40,
@@ -133,7 +133,13 @@ mod tests {
         };
         let second = Duration::from_secs(1);
         for work in [QueueType::Quorum, QueueType::Quorum, QueueType::Classic] {
-            sums.add(Version::V4_3, Ground::Cluster, work, &verdict, second);
+            sums.add(
+                Version::V4_3,
+                EnvironmentKind::Cluster,
+                work,
+                &verdict,
+                second,
+            );
         }
         let table = sums.table().to_string();
         let quorum = table.lines().find(|line| line.contains("quorum")).unwrap();

@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
-use crate::kind::{Deed, Kind};
+use crate::handler_script::{AttemptEnd, HandlerScript};
 
 /// The exit status of a handler that ends its process.
 pub const CRASHED: i32 = 3;
-/// The environment variable with the [`Orders`] in it.
+/// The environment variable with the [`WorkerOptions`] in it.
 pub const ORDERS: &str = "CHAOS_ORDERS";
 /// The header with a message's number.
 pub const NUMBER: &str = "number";
@@ -26,7 +26,7 @@ const HANDLER_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// What a worker is to be like.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Orders {
+pub struct WorkerOptions {
     /// The broker's URL.
     pub url: String,
     /// The queue it consumes.
@@ -46,21 +46,21 @@ pub struct Orders {
     /// Where handlers remember what they have done once.
     pub scratch: PathBuf,
     /// Whether it is a consumer of another make, one that acknowledges before its copy is confirmed.
-    pub hasty: bool,
+    pub loses_copies: bool,
 }
 
 /// Consumes until it is told to end. For the program that the tests start.
 pub async fn work() {
     let orders = std::env::var(ORDERS).unwrap_or_default();
-    let orders: Orders = match serde_json::from_str(&orders) {
+    let orders: WorkerOptions = match serde_json::from_str(&orders) {
         Ok(orders) => orders,
         Err(_) => {
             eprintln!("{ORDERS} does not say what to consume: chaos starts its workers itself");
             std::process::exit(64);
         }
     };
-    let outcome = if orders.hasty {
-        crate::hasty::consume(orders).await
+    let outcome = if orders.loses_copies {
+        crate::broken_consumer::consume(orders).await
     } else {
         consume(orders).await.map_err(Into::into)
     };
@@ -80,7 +80,7 @@ pub fn options(classic: bool) -> ClientOptions {
     ClientOptions::new().queue_type(queue_type)
 }
 
-async fn consume(orders: Orders) -> retryrmq::Result<()> {
+async fn consume(orders: WorkerOptions) -> retryrmq::Result<()> {
     let end = signal(SignalKind::terminate()).expect("signals can be awaited");
     let client = Client::connect_with(&orders.url, options(orders.classic)).await?;
     let scratch = orders.scratch;
@@ -93,7 +93,7 @@ async fn consume(orders: Orders) -> retryrmq::Result<()> {
         .concurrency(orders.concurrency)
         .handler_timeout(HANDLER_TIMEOUT)
         .on_event(|event| {
-            let error = event.facts().error.unwrap_or_default().replace('\n', " ");
+            let error = event.fields().error.unwrap_or_default().replace('\n', " ");
             tell(format_args!("event {} {error}", event.name()));
         });
     let one = move |message: Message| {
@@ -127,52 +127,52 @@ async fn handle(
     scratch: &std::path::Path,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let number = message.headers().and_then(number).ok_or("no number")?;
-    let kind: Kind = String::from_utf8_lossy(message.body()).parse()?;
+    let kind: HandlerScript = String::from_utf8_lossy(message.body()).parse()?;
     let (attempt, deferrals) = (message.attempt(), message.state().deferrals);
     match act(number, kind, attempt, deferrals, scratch).await {
-        Deed::Succeed => Ok(()),
-        Deed::Fail => Err(format!("attempt {attempt} at {number} fails by rule").into()),
-        Deed::FailAndWait(delay) => Err(retry_after(delay, "it chooses its delay").into()),
-        Deed::Defer(delay) => Err(defer(delay).into()),
-        Deed::Park => Err(park("it is told to").into()),
+        AttemptEnd::Succeed => Ok(()),
+        AttemptEnd::Fail => Err(format!("attempt {attempt} at {number} fails by rule").into()),
+        AttemptEnd::FailAndWait(delay) => Err(retry_after(delay, "it chooses its delay").into()),
+        AttemptEnd::Defer(delay) => Err(defer(delay).into()),
+        AttemptEnd::Park => Err(park("it is told to").into()),
     }
 }
 
 /// One attempt, told line by line. Of whatever make the consumer is, this is its handler.
 pub async fn act(
     number: u32,
-    kind: Kind,
+    kind: HandlerScript,
     attempt: u32,
     deferrals: u32,
     scratch: &std::path::Path,
-) -> Deed {
+) -> AttemptEnd {
     tell(format_args!("begin {number} {attempt}.{deferrals}"));
-    let ended = Ended(number);
+    let ended = ReportOnDrop(number);
     let first = || File::create_new(scratch.join(number.to_string())).is_ok();
-    let milliseconds = if kind == Kind::Slow {
+    let milliseconds = if kind == HandlerScript::Slow {
         1_000
     } else {
         fastrand::u64(0..20)
     };
     tokio::time::sleep(Duration::from_millis(milliseconds)).await;
     match kind {
-        Kind::Poison => std::process::exit(CRASHED),
-        Kind::CrashesOnce if first() => std::process::exit(CRASHED),
-        Kind::HangsOnce if first() => std::future::pending::<()>().await,
+        HandlerScript::Poison => std::process::exit(CRASHED),
+        HandlerScript::CrashesOnce if first() => std::process::exit(CRASHED),
+        HandlerScript::HangsOnce if first() => std::future::pending::<()>().await,
         _ => {}
     }
-    let deed = kind.deed(attempt, deferrals);
-    if deed == Deed::Succeed {
+    let attempt_end = kind.attempt_end(attempt, deferrals);
+    if attempt_end == AttemptEnd::Succeed {
         tell(format_args!("done {number}"));
     }
     drop(ended);
-    deed
+    attempt_end
 }
 
 /// Tells the end of an attempt, also of one that was given up.
-struct Ended(u32);
+struct ReportOnDrop(u32);
 
-impl Drop for Ended {
+impl Drop for ReportOnDrop {
     fn drop(&mut self) {
         tell(format_args!("end {}", self.0));
     }

@@ -7,12 +7,14 @@
 //!                    ─► book        the pages of docs/SUMMARY.md as sources of mdBook
 //!                       site        the links and anchors of what mdBook made
 //!            ─► test_names         where each test runs, as the table in tests/README.md says
+//!            ─► retired_words      identifiers and prose without the words of retired_words.tsv
 //! ```
 
 pub mod book;
 pub mod links;
 pub mod page;
 pub mod repository;
+pub mod retired_words;
 pub mod site;
 pub mod snippets;
 pub mod test_names;

@@ -2,7 +2,7 @@
 
 use std::{env, path::Path, process::ExitCode};
 
-use retryrmq_docs::{book, links, site, snippets, test_names};
+use retryrmq_docs::{book, links, retired_words, site, snippets, test_names};
 
 fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();
@@ -13,6 +13,7 @@ fn main() -> ExitCode {
             snippets::faults(),
             book::faults(),
             test_names::faults(),
+            retired_words::faults(),
         ]
         .concat(),
         ["renew"] => match snippets::renew() {

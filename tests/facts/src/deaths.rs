@@ -16,7 +16,7 @@ const FIELDS: [&str; 7] = [
 
 /// One entry of `x-death`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Death {
+pub struct XDeath {
     /// The queue the message died in.
     pub queue: String,
     /// `rejected`, `expired`, `maxlen` or `delivery_limit`.
@@ -35,17 +35,17 @@ pub struct Death {
 ///
 /// # Panics
 /// When the header is not of the shape that brokers write.
-pub fn deaths(properties: &BasicProperties) -> Vec<Death> {
+pub fn deaths(properties: &BasicProperties) -> Vec<XDeath> {
     match header(properties, "x-death") {
         None => Vec::new(),
         Some(AMQPValue::FieldArray(entries)) => {
-            entries.as_slice().iter().map(Death::read).collect()
+            entries.as_slice().iter().map(XDeath::read).collect()
         }
         Some(other) => panic!("x-death is {other:?}"),
     }
 }
 
-impl Death {
+impl XDeath {
     fn read(entry: &AMQPValue) -> Self {
         let AMQPValue::FieldTable(entry) = entry else {
             panic!("x-death holds {entry:?}")
@@ -64,7 +64,7 @@ impl Death {
         let AMQPValue::FieldArray(keys) = field(entry, "routing-keys") else {
             panic!("the keys in {entry:?}")
         };
-        Death {
+        XDeath {
             queue: text(field(entry, "queue")),
             reason: text(field(entry, "reason")),
             count: *count,

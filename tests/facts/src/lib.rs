@@ -11,16 +11,16 @@ mod deaths;
 #[cfg(test)]
 mod documentation;
 mod fields;
+mod fixture;
 mod marker;
 mod refusal;
 mod sample;
-mod stage;
 
-pub use deaths::{Death, deaths};
+pub use deaths::{XDeath, deaths};
 pub use fields::{array, count, header, headers, int, string, table};
+pub use fixture::{
+    DEADLINE, all_gone, at_least_once, comes_back, dead_letters_to, hold, peek, requeue, wait_queue,
+};
 pub use marker::{declare_marker, delete_unbound_marker, look_for_marker, mark};
 pub use refusal::{closed, code, refusal};
 pub use sample::every_property;
-pub use stage::{
-    PATIENCE, all_gone, at_least_once, comes_back, dead_letters_to, hold, peek, requeue, wait_queue,
-};

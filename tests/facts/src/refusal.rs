@@ -1,6 +1,6 @@
 //! How a broker says no: a code and a sentence, and a channel or a connection that is gone afterwards.
 
-use crate::PATIENCE;
+use crate::DEADLINE;
 use lapin::{Channel, Error, ErrorKind};
 use retryrmq_harness::eventually;
 
@@ -29,7 +29,7 @@ pub fn code<T>(result: Result<T, Error>) -> u16 {
 /// # Panics
 /// When it stays open.
 pub async fn closed(channel: &Channel) {
-    eventually(PATIENCE, "the channel is closed", || async {
+    eventually(DEADLINE, "the channel is closed", || async {
         !channel.status().connected()
     })
     .await;

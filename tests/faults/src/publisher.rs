@@ -1,6 +1,6 @@
 //! A publisher that goes on while things are killed, and records what the broker has confirmed.
 
-use crate::{PATIENCE, accounts::Accounts, load};
+use crate::{DEADLINE, ledger::LoadLedger, load};
 use retryrmq::Client;
 use retryrmq_harness::eventually;
 use std::sync::Arc;
@@ -22,14 +22,14 @@ pub struct Publisher {
 
 impl Publisher {
     /// Begins to publish the load to a queue. A message that is not confirmed is published again, until it is.
-    pub fn start(client: Client, queue: &str, accounts: Accounts) -> Self {
+    pub fn start(client: Client, queue: &str, load_ledger: LoadLedger) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, queue) = (Arc::clone(&stop), queue.to_owned());
         let task = tokio::spawn(async move {
             let mut next = 0;
             while !stopped.load(Ordering::Relaxed) {
-                let batch =
-                    (next..next + BATCH).map(|number| publish(&client, &queue, number, &accounts));
+                let batch = (next..next + BATCH)
+                    .map(|number| publish(&client, &queue, number, &load_ledger));
                 futures_util::future::join_all(batch).await;
                 next += BATCH;
                 tokio::time::sleep(PACE).await;
@@ -53,10 +53,10 @@ impl Publisher {
 ///
 /// # Panics
 /// When it is never confirmed.
-pub async fn publish(client: &Client, queue: &str, number: usize, accounts: &Accounts) {
-    eventually(PATIENCE, "the message is confirmed", || async {
+pub async fn publish(client: &Client, queue: &str, number: usize, load_ledger: &LoadLedger) {
+    eventually(DEADLINE, "the message is confirmed", || async {
         client.publish(load::message(queue, number)).await
     })
     .await;
-    accounts.published(&number.to_string());
+    load_ledger.published(&number.to_string());
 }

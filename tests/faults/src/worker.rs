@@ -3,10 +3,10 @@
 //! A line on its standard output each: `ready`, `begin ID ATTEMPT`, `done ID`, `event NAME`. A line is written in
 //! one piece before what it tells of can be acknowledged, so that a kill loses none.
 
-use crate::accounts::Accounts;
+use crate::ledger::LoadLedger;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use retryrmq::{Client, Running};
+use retryrmq::{Client, RunningConsumer};
 use std::io::Write;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ const MOMENT: Duration = Duration::from_millis(100);
 
 /// What a worker is to be like.
 #[derive(Clone, Debug)]
-pub struct Orders {
+pub struct WorkerOptions {
     /// The broker's URL.
     pub url: String,
     /// The queue it consumes.
@@ -37,12 +37,12 @@ pub struct Orders {
     /// The body of the message whose handler ends the process.
     pub poison: Option<String>,
     /// What becomes of messages.
-    pub handles: Handles,
+    pub handles: HandlerScript,
 }
 
 /// What a worker's handler makes of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Handles {
+pub enum HandlerScript {
     /// What the load says.
     #[default]
     ByRule,
@@ -52,7 +52,7 @@ pub enum Handles {
     Delays,
 }
 
-impl Handles {
+impl HandlerScript {
     const ALL: [(Self, &'static str); 3] = [
         (Self::ByRule, "by-rule"),
         (Self::Parks, "parks"),
@@ -78,24 +78,24 @@ pub fn tell(line: std::fmt::Arguments<'_>) {
 }
 
 /// Says that it is ready, and consumes until it is told to end. For workers.
-pub async fn until_the_end(mut end: unix::Signal, running: Running, client: Client) {
+pub async fn until_the_end(mut end: unix::Signal, running: RunningConsumer, client: Client) {
     tell(format_args!("ready"));
     end.recv().await;
     running.close().await;
     client.close().await;
 }
 
-impl Orders {
+impl WorkerOptions {
     /// A worker of the load.
     pub fn load(url: &str, queue: &str) -> Self {
-        Orders {
+        WorkerOptions {
             url: url.into(),
             queue: queue.into(),
             prefetch: 32,
             concurrency: 8,
             milliseconds: None,
             poison: None,
-            handles: Handles::ByRule,
+            handles: HandlerScript::ByRule,
         }
     }
 
@@ -103,14 +103,14 @@ impl Orders {
     pub fn read() -> Option<Self> {
         let mut arguments = std::env::args().skip(1);
         let mut next = || arguments.next();
-        Some(Orders {
+        Some(WorkerOptions {
             url: std::env::var("FAULTS_WORKER_URL").ok()?,
             queue: next()?,
             prefetch: next()?.parse().ok()?,
             concurrency: next()?.parse().ok()?,
             milliseconds: next()?.parse().ok(),
             poison: next(),
-            handles: Handles::named(&std::env::var("FAULTS_WORKER_HANDLES").ok()?)?,
+            handles: HandlerScript::named(&std::env::var("FAULTS_WORKER_HANDLES").ok()?)?,
         })
     }
 
@@ -129,9 +129,9 @@ impl Orders {
 
 /// What workers have told so far. Clones share it, so that it goes on over restarts.
 #[derive(Clone, Debug, Default)]
-pub struct Told(Arc<Mutex<Vec<(String, String)>>>);
+pub struct WorkerOutput(Arc<Mutex<Vec<(String, String)>>>);
 
-impl Told {
+impl WorkerOutput {
     /// How many lines of this kind there are, such as `ready`.
     pub fn count(&self, kind: &str) -> usize {
         self.lines().iter().filter(|(seen, _)| seen == kind).count()
@@ -162,18 +162,25 @@ impl Worker {
     ///
     /// # Panics
     /// When it does not start.
-    pub fn start(program: &str, orders: &Orders, told: &Told, accounts: &Accounts) -> Self {
+    pub fn start(
+        program: &str,
+        orders: &WorkerOptions,
+        worker_output: &WorkerOutput,
+        load_ledger: &LoadLedger,
+    ) -> Self {
         let mut command = Command::new(program);
         command
             .args(orders.arguments())
             .env("FAULTS_WORKER_URL", &orders.url)
             .env("FAULTS_WORKER_HANDLES", orders.handles.name());
-        let (told, accounts) = (told.clone(), accounts.clone());
+        let (worker_output, load_ledger) = (worker_output.clone(), load_ledger.clone());
         Worker::run(command, move |kind, what| {
             if kind == "done" {
-                accounts.handled(what);
+                load_ledger.handled(what);
             }
-            told.lines().push((kind.to_owned(), what.to_owned()));
+            worker_output
+                .lines()
+                .push((kind.to_owned(), what.to_owned()));
         })
     }
 

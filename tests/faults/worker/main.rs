@@ -3,8 +3,8 @@
 use retryrmq::{Client, Message, park};
 use retryrmq_faults::{
     load,
-    tape::text,
-    worker::{Handles, Orders, tell, until_the_end},
+    recorder::text,
+    worker::{HandlerScript, WorkerOptions, tell, until_the_end},
 };
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -20,7 +20,7 @@ async fn main() -> retryrmq::Result<()> {
         )
         .with_writer(std::io::stderr)
         .init();
-    let Some(orders) = Orders::read() else {
+    let Some(orders) = WorkerOptions::read() else {
         eprintln!(
             "usage: FAULTS_WORKER_URL=… faults-worker QUEUE PREFETCH CONCURRENCY MILLISECONDS|load [POISON]"
         );
@@ -30,8 +30,8 @@ async fn main() -> retryrmq::Result<()> {
     let client = Client::connect(&orders.url).await?;
     let (milliseconds, poison, handles) = (orders.milliseconds, orders.poison, orders.handles);
     let policy = match handles {
-        Handles::Delays => "fixed(1m)".parse()?,
-        Handles::ByRule | Handles::Parks => load::policy(),
+        HandlerScript::Delays => "fixed(1m)".parse()?,
+        HandlerScript::ByRule | HandlerScript::Parks => load::policy(),
     };
     let running = client
         .consumer(orders.queue)
@@ -44,9 +44,11 @@ async fn main() -> retryrmq::Result<()> {
             let poison = poison.clone();
             async move {
                 match handles {
-                    Handles::ByRule => handle(&message, milliseconds, poison.as_deref()).await,
-                    Handles::Parks => Err(park("it is told to").into()),
-                    Handles::Delays => Err("it is told to".into()),
+                    HandlerScript::ByRule => {
+                        handle(&message, milliseconds, poison.as_deref()).await
+                    }
+                    HandlerScript::Parks => Err(park("it is told to").into()),
+                    HandlerScript::Delays => Err("it is told to".into()),
                 }
             }
         })

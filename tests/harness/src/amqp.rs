@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// lapin waits for ever where a broker does not answer.
-const PATIENCE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(120);
 /// How many publishes wait for their confirms at once.
 const WAVE: usize = 200;
 const NOT_FOUND: u16 = 404;
@@ -259,7 +259,7 @@ impl Amqp {
     /// Closes the connection.
     pub async fn close(self) {
         // A connection that is gone already is as closed as it can be.
-        let _ = timeout(PATIENCE, self.connection.close(200, "done".into())).await;
+        let _ = timeout(DEADLINE, self.connection.close(200, "done".into())).await;
     }
 }
 
@@ -289,7 +289,7 @@ async fn part(channel: Channel, refused: bool) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        timeout(PATIENCE, closed)
+        timeout(DEADLINE, closed)
             .await
             .expect("the refused channel closes");
     } else {
@@ -319,7 +319,7 @@ fn short(text: &str) -> ShortString {
 }
 
 async fn soon<T>(what: &str, answer: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, answer)
+    timeout(DEADLINE, answer)
         .await
-        .unwrap_or_else(|_| panic!("{what}: the broker has not answered for {PATIENCE:?}"))
+        .unwrap_or_else(|_| panic!("{what}: the broker has not answered for {DEADLINE:?}"))
 }

@@ -1,6 +1,6 @@
 //! The brokers that `tests/broker/with-brokers` started for this run.
 
-use crate::control::Control;
+use crate::control::NodeControl;
 use crate::management::segment;
 use crate::{Amqp, Management, Node, Version, Vhost, eventually};
 use std::fmt;
@@ -17,7 +17,7 @@ struct Parts {
     version: Version,
     url: Url,
     management: Option<Management>,
-    control: Option<Control>,
+    control: Option<NodeControl>,
     tls_url: Option<Url>,
     mqtt: Option<Url>,
     stomp: Option<Url>,
@@ -70,7 +70,7 @@ impl Broker {
             version,
             url: parse_url(url),
             management,
-            control: (!control.is_empty()).then(|| Control::new(control, version)),
+            control: (!control.is_empty()).then(|| NodeControl::new(control, version)),
             tls_url: (!tls_url.is_empty()).then(|| parse_url(tls_url)),
             mqtt: None,
             stomp: None,
@@ -78,7 +78,7 @@ impl Broker {
     }
 
     /// The broker at these addresses, controlled by that command; the addresses are as `broker url` prints them.
-    pub(crate) fn at(version: Version, urls: &str, control: Control) -> Self {
+    pub(crate) fn at(version: Version, urls: &str, control: NodeControl) -> Self {
         let mut urls = urls.lines().map(parse_url).collect::<Vec<_>>();
         let mut take = |scheme: &str| {
             let at = urls.iter().position(|url| url.scheme() == scheme);
@@ -235,16 +235,16 @@ impl Broker {
     /// Has the node run short of memory, so that it reads nothing from who publishes, and returns when it does. A
     /// [watermark](Self::set_memory_watermark) of `0.4` ends that.
     pub async fn raise_memory_alarm(&self) {
-        const PATIENCE: Duration = Duration::from_secs(120);
+        const DEADLINE: Duration = Duration::from_secs(120);
         self.set_memory_watermark(0.000_01).await;
-        eventually(PATIENCE, "the alarm is on", || async {
+        eventually(DEADLINE, "the alarm is on", || async {
             let nodes = self.management().get("nodes".into()).await;
             nodes.expect("the node tells of itself")[0]["mem_alarm"] == true
         })
         .await;
     }
 
-    pub(crate) fn control(&self) -> &Control {
+    pub(crate) fn control(&self) -> &NodeControl {
         let control = self.0.control.as_ref();
         control.expect("this broker was given by RETRYRMQ_URL and cannot be started or stopped: ask is_controllable() first")
     }

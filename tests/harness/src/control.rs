@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 /// One node under our control.
 #[derive(Clone, Debug)]
-pub(crate) struct Control {
+pub(crate) struct NodeControl {
     prefix: Arc<str>,
     version: Version,
     node: u32,
 }
 
-impl Control {
+impl NodeControl {
     pub(crate) fn new(prefix: &str, version: Version) -> Self {
-        Control {
+        NodeControl {
             prefix: prefix.into(),
             version,
             node: 0,
@@ -22,7 +22,7 @@ impl Control {
     }
 
     pub(crate) fn with_node(&self, node: u32) -> Self {
-        Control {
+        NodeControl {
             node,
             ..self.clone()
         }

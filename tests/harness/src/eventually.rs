@@ -6,34 +6,34 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
 /// What a probe saw: the thing itself, or what there was instead.
-pub trait Sight {
+pub trait ProbeResult {
     /// What [`eventually`] returns.
     type Thing;
 
     /// The thing, or a description of what was seen in its place.
-    fn sight(self) -> Result<Self::Thing, String>;
+    fn result(self) -> Result<Self::Thing, String>;
 }
 
-impl Sight for bool {
+impl ProbeResult for bool {
     type Thing = ();
 
-    fn sight(self) -> Result<(), String> {
+    fn result(self) -> Result<(), String> {
         self.then_some(()).ok_or_else(|| "false".into())
     }
 }
 
-impl<T> Sight for Option<T> {
+impl<T> ProbeResult for Option<T> {
     type Thing = T;
 
-    fn sight(self) -> Result<T, String> {
+    fn result(self) -> Result<T, String> {
         self.ok_or_else(|| "nothing".into())
     }
 }
 
-impl<T, E: Display> Sight for Result<T, E> {
+impl<T, E: Display> ProbeResult for Result<T, E> {
     type Thing = T;
 
-    fn sight(self) -> Result<T, String> {
+    fn result(self) -> Result<T, String> {
         self.map_err(|error| error.to_string())
     }
 }
@@ -49,10 +49,10 @@ pub async fn eventually<F, Fut>(
     deadline: Duration,
     what: &str,
     probe: F,
-) -> <Fut::Output as Sight>::Thing
+) -> <Fut::Output as ProbeResult>::Thing
 where
     F: FnMut() -> Fut,
-    Fut: Future<Output: Sight>,
+    Fut: Future<Output: ProbeResult>,
 {
     Wait::new(deadline, what).until(probe).await
 }
@@ -65,10 +65,10 @@ pub async fn eventually_with_progress<F, Fut>(
     patience: Duration,
     what: &str,
     probe: F,
-) -> <Fut::Output as Sight>::Thing
+) -> <Fut::Output as ProbeResult>::Thing
 where
     F: FnMut() -> Fut,
-    Fut: Future<Output: Sight>,
+    Fut: Future<Output: ProbeResult>,
 {
     let mut wait = Wait::new(patience, what);
     wait.is_renewed = true;
@@ -103,13 +103,13 @@ impl<'a> Wait<'a> {
         }
     }
 
-    async fn until<F, Fut>(mut self, mut probe: F) -> <Fut::Output as Sight>::Thing
+    async fn until<F, Fut>(mut self, mut probe: F) -> <Fut::Output as ProbeResult>::Thing
     where
         F: FnMut() -> Fut,
-        Fut: Future<Output: Sight>,
+        Fut: Future<Output: ProbeResult>,
     {
         loop {
-            match timeout_at(self.end, probe()).await.map(Sight::sight) {
+            match timeout_at(self.end, probe()).await.map(ProbeResult::result) {
                 Ok(Ok(thing)) => return thing,
                 Ok(Err(seen)) => self.pause_after(seen).await,
                 Err(_) => self.hangs(),

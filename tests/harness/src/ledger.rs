@@ -1,16 +1,16 @@
-//! The books of a test in which things are killed: what was published must have been handled, be parked, or still be
+//! The ledger of a test in which things are killed: what was published must have been handled, be parked, or still be
 //! in a queue.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Counts messages by id. Clones write into the same books.
+/// Counts messages by id. Clones write into the same ledger.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger(Arc<Mutex<Books>>);
+pub struct Ledger(Arc<Mutex<LedgerEntries>>);
 
 #[derive(Debug, Default)]
-struct Books {
+struct LedgerEntries {
     published: BTreeSet<String>,
     handled: BTreeMap<String, u64>,
     parked: BTreeMap<String, u64>,
@@ -37,29 +37,29 @@ pub struct Report {
 }
 
 impl Ledger {
-    /// Empty books.
+    /// An empty ledger.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// The broker has confirmed this message. To be called after the confirm, not before.
     pub fn published(&self, id: impl Into<String>) {
-        self.books().published.insert(id.into());
+        self.ledger().published.insert(id.into());
     }
 
     /// A handler has succeeded with this message.
     pub fn handled(&self, id: impl Into<String>) {
-        *self.books().handled.entry(id.into()).or_default() += 1;
+        *self.ledger().handled.entry(id.into()).or_default() += 1;
     }
 
     /// This message was found in a parking queue.
     pub fn parked(&self, id: impl Into<String>) {
-        *self.books().parked.entry(id.into()).or_default() += 1;
+        *self.ledger().parked.entry(id.into()).or_default() += 1;
     }
 
     /// This message was found in a work queue or retry queue at the end.
     pub fn queued(&self, id: impl Into<String>) {
-        *self.books().queued.entry(id.into()).or_default() += 1;
+        *self.ledger().queued.entry(id.into()).or_default() += 1;
     }
 
     /// Whether every confirmed message has been handled or parked, that is, whether to stop waiting.
@@ -69,40 +69,40 @@ impl Ledger {
 
     /// The confirmed messages that have been neither handled nor parked so far.
     pub fn unsettled(&self) -> Vec<String> {
-        let books = self.books();
+        let ledger = self.ledger();
         let settled =
-            |id: &&String| books.handled.contains_key(*id) || books.parked.contains_key(*id);
-        let all = books.published.iter();
+            |id: &&String| ledger.handled.contains_key(*id) || ledger.parked.contains_key(*id);
+        let all = ledger.published.iter();
         all.filter(|id| !settled(id)).cloned().collect()
     }
 
     /// The balance.
     pub fn report(&self) -> Report {
-        let books = self.books();
+        let ledger = self.ledger();
         let mut seen: BTreeMap<&str, u64> = BTreeMap::new();
-        for (id, count) in books
+        for (id, count) in ledger
             .handled
             .iter()
-            .chain(&books.parked)
-            .chain(&books.queued)
+            .chain(&ledger.parked)
+            .chain(&ledger.queued)
         {
             *seen.entry(id).or_default() += count;
         }
-        let lost = books
+        let lost = ledger
             .published
             .iter()
             .filter(|id| !seen.contains_key(id.as_str()))
             .cloned()
             .collect();
         Report {
-            published: books.published.len(),
-            handled: books.handled.len(),
-            parked: books.parked.len(),
-            queued: books.queued.len(),
+            published: ledger.published.len(),
+            handled: ledger.handled.len(),
+            parked: ledger.parked.len(),
+            queued: ledger.queued.len(),
             duplicates: seen.values().map(|count| count - 1).sum(),
             unrecorded: seen
                 .keys()
-                .filter(|id| !books.published.contains(**id))
+                .filter(|id| !ledger.published.contains(**id))
                 .count(),
             lost,
         }
@@ -129,7 +129,7 @@ impl Ledger {
         report
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
+    fn ledger(&self) -> MutexGuard<'_, LedgerEntries> {
         // A test that failed elsewhere still wants its balance.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

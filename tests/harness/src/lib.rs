@@ -44,7 +44,7 @@ pub use amqp::Amqp;
 pub use amqp10::{Amqp10, Body10, Message10, Property10, Refused, Value10};
 pub use broker::{Broker, Tls, brokers};
 pub use cut_proxy::{CutProxy, Direction};
-pub use eventually::{Sight, eventually, eventually_with_progress};
+pub use eventually::{ProbeResult, eventually, eventually_with_progress};
 pub use lapin;
 pub use ledger::{Ledger, Report};
 pub use management::{ConnectionInfo, Management, ManagementError, Permissions, Policy, QueueInfo};

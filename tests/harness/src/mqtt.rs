@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use url::Url;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(60);
 /// How many messages are sent before the broker has answered.
 const AT_ONCE: usize = 10;
 
@@ -161,7 +161,7 @@ impl Mqtt {
 
     /// The body of the next packet, which is of this kind.
     async fn next(&mut self, kind: u8) -> Result<Vec<u8>, String> {
-        let packet = timeout(PATIENCE, self.packet()).await;
+        let packet = timeout(DEADLINE, self.packet()).await;
         let packet = packet.unwrap_or_else(|_| panic!("no answer 0x{kind:x}"));
         match packet {
             Ok((is, body)) if is & 0xf0 == kind => Ok(body),

@@ -1,6 +1,6 @@
 //! A node of its own for a test that does harm.
 
-use crate::control::Control;
+use crate::control::NodeControl;
 use crate::{Broker, Version};
 use std::ops::Deref;
 
@@ -11,7 +11,7 @@ pub struct Node {
 }
 
 impl Node {
-    pub(crate) async fn start(version: Version, control: &Control, settings: &[&str]) -> Self {
+    pub(crate) async fn start(version: Version, control: &NodeControl, settings: &[&str]) -> Self {
         let number = control.run_for_version("spawn", settings).await;
         let number = number
             .trim()

@@ -249,9 +249,9 @@ impl RandomMessages {
         message
     }
 
-    fn making(self, number: u32) -> Making {
+    fn making(self, number: u32) -> MessageBuilder {
         let mixed = (self.seed << 32 | u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        Making {
+        MessageBuilder {
             random: Rng::with_seed(mixed),
             class: self.class,
         }
@@ -259,12 +259,12 @@ impl RandomMessages {
 }
 
 /// One message that is made.
-struct Making {
+struct MessageBuilder {
     random: Rng,
     class: Class,
 }
 
-impl Making {
+impl MessageBuilder {
     /// Once in so many times.
     fn is(&mut self, times: u32) -> bool {
         self.random.u32(..times) == 0

@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use url::Url;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(60);
 /// How many messages are sent before the broker has answered.
 const AT_ONCE: usize = 20;
 
@@ -122,7 +122,7 @@ impl Stomp {
     /// The next frame. Those that we read have no zero in their body.
     async fn next(&mut self) -> Result<String, String> {
         let mut frame = Vec::new();
-        let read = timeout(PATIENCE, self.stream.read_until(0, &mut frame)).await;
+        let read = timeout(DEADLINE, self.stream.read_until(0, &mut frame)).await;
         match read.expect("the broker answers") {
             Ok(1..) => Ok(String::from_utf8_lossy(&frame).trim().to_owned()),
             Ok(0) => Err("the broker ended the connection".into()),

@@ -23,8 +23,8 @@ fn main() {
 }
 
 fn run(version: Version, kind: QueueType) -> u64 {
-    let chance = Seeded::new(1, Duration::from_millis(2));
-    let mut broker = Broker::new(Profile::new(version), chance);
+    let nondeterminism = Seeded::new(1, Duration::from_millis(2));
+    let mut broker = Broker::new(Profile::new(version), nondeterminism);
     let work = Declare::durable("work", kind)
         .with("x-dead-letter-exchange", "")
         .with("x-dead-letter-routing-key", "wait");

@@ -1,6 +1,6 @@
 //! Deaths: what brokers write down when a message leaves a queue for its dead-letter exchange.
 //!
-//! 3.10 counts in the header `x-death` of the message itself, so whoever publishes can forge it; 4.x keeps its own books
+//! 3.10 counts in the header `x-death` of the message itself, so whoever publishes can forge it; 4.x keeps its own counts
 //! and writes the header when it delivers.
 
 use crate::Name;

@@ -108,7 +108,7 @@ pub struct Delivery {
     pub body: Arc<[u8]>,
     /// Whether only a client of AMQP 1.0 can get it.
     pub unreadable: bool,
-    /// Which publish it comes from. No client sees it; the books of a simulation do.
+    /// Which publish it comes from. No client sees it; the ledger of a simulation does.
     pub message: MessageId,
 }
 

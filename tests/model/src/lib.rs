@@ -44,27 +44,27 @@
 //! transactions, `basic.qos` for a whole channel, `x-max-length-bytes`, permissions, consumers of a queue that is gone
 //! but for its cancel, the server's naming of queues and consumers.
 
-mod agenda;
 mod broker;
-mod chance;
 mod connection;
 mod death;
 mod declaration;
+mod event_queue;
 mod frame;
 mod message;
 mod method;
+mod nondeterminism;
 mod profile;
 mod queue;
 mod settings;
 mod size;
 
 pub use broker::{Broker, QueueView};
-pub use chance::{Chance, Delay, Doubt, Prompt, Seeded};
 pub use connection::ConnectionId;
 pub use frame::{Delivery, Frame, Refusal, Returned};
 pub use lapin;
 pub use message::MessageId;
 pub use method::{Consume, Declare, Method, Publish};
+pub use nondeterminism::{Delay, Nondeterminism, Prompt, Seeded, UnknownOutcome};
 pub use profile::{Profile, Version};
 pub use settings::{Policy, QueueType};
 

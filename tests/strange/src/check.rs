@@ -1,8 +1,8 @@
 //! One setting in the cells of this run.
 
-use crate::place::Place;
+use crate::environment::Environment;
 use crate::setting::Expectation;
-use crate::{Cell, Setting, refused, scenarios};
+use crate::{MatrixCell, Setting, refused, scenarios};
 use retryrmq_harness::{Broker, QueueType, on_queue_types_where, test_name};
 
 /// Runs the scenarios with a setting, in the cells that this run's matrix gives to the test in which it is called.
@@ -11,11 +11,11 @@ use retryrmq_harness::{Broker, QueueType, on_queue_types_where, test_name};
 /// When something else happens than is expected with the setting.
 pub async fn check<S>(setting: S)
 where
-    S: Fn(Cell) -> Setting,
+    S: Fn(MatrixCell) -> Setting,
 {
     let of = |broker: &Broker, kind| {
         let version = broker.version();
-        setting(Cell { version, kind })
+        setting(MatrixCell { version, kind })
     };
     let exists = |broker: &Broker, kind| {
         let setting = of(broker, kind);
@@ -29,10 +29,10 @@ where
 }
 
 async fn check_in(broker: &Broker, kind: QueueType, setting: &Setting) {
-    let place = Place::with(setting, broker, kind).await;
+    let environment = Environment::with(setting, broker, kind).await;
     match setting.expectation {
-        Expectation::Refused(words) => refused::run(&place, setting, words).await,
-        Expectation::Works | Expectation::Loses(_) => scenarios::run(&place, setting).await,
+        Expectation::Refused(words) => refused::run(&environment, setting, words).await,
+        Expectation::Works | Expectation::Loses(_) => scenarios::run(&environment, setting).await,
     }
-    place.leave().await;
+    environment.leave().await;
 }

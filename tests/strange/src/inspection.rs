@@ -1,14 +1,14 @@
 //! What `retryrmq doctor` finds in a virtual host.
 
-use crate::place::Place;
-use crate::{PATIENCE, Setting};
+use crate::environment::Environment;
+use crate::{DEADLINE, Setting};
 use retryrmq::{MINUTE, clock_queue, parking_queue, unreadable_queue, work_queue_of};
 use retryrmq_harness::eventually;
-use retryrmq_operator::doctor::{Names, Snapshot, examine};
+use retryrmq_operator::doctor::{QueueNames, Snapshot, examine};
 use retryrmq_operator::management::{Address, Management};
 use std::collections::BTreeSet;
 
-const NAMES: Names = Names {
+const NAMES: QueueNames = QueueNames {
     work_queue_of,
     parking_queue,
     unreadable_queue,
@@ -19,11 +19,11 @@ const NAMES: Names = Names {
 type Found = BTreeSet<(String, String)>;
 
 /// Waits until the doctor finds what the setting says: it sees counts and policies that are seconds old.
-pub(crate) async fn finds(place: &Place, setting: &Setting) {
+pub(crate) async fn finds(environment: &Environment, setting: &Setting) {
     let own = |(code, name): &(&str, &str)| ((*code).to_owned(), (*name).to_owned());
     let expected: Found = setting.findings.iter().map(own).collect();
-    eventually(PATIENCE, "the doctor finds what is expected", || async {
-        let found = findings(place).await?;
+    eventually(DEADLINE, "the doctor finds what is expected", || async {
+        let found = findings(environment).await?;
         let missing: Vec<_> = expected.difference(&found).collect();
         missing
             .is_empty()
@@ -33,12 +33,12 @@ pub(crate) async fn finds(place: &Place, setting: &Setting) {
     .await;
 }
 
-async fn findings(place: &Place) -> Result<Found, String> {
+async fn findings(environment: &Environment) -> Result<Found, String> {
     let said = |error: retryrmq_operator::management::Error| error.to_string();
-    let url = place.vhost.broker().management().url();
-    let address = Address::new(place.vhost.url(), Some(url), None).map_err(said)?;
+    let url = environment.vhost.broker().management().url();
+    let address = Address::new(environment.vhost.url(), Some(url), None).map_err(said)?;
     let management = Management::new(address).map_err(said)?;
-    let vhost = place.vhost.name();
+    let vhost = environment.vhost.name();
     let snapshot = Snapshot::take(&management, vhost, NAMES, MINUTE, 5 * MINUTE).await;
     let all = examine(&snapshot.map_err(said)?);
     let named = all.iter().map(|finding| {

@@ -1,31 +1,31 @@
 //! Settings of the broker as a dimension of the tests: the scenarios that could lose messages, with one strange setting at a time.
 //!
 //! ```text
-//!  Setting ──► Place ──────────► scenarios ──────► Books
+//!  Setting ──► Environment ────► scenarios ──────► Ledger
 //!  what it     a node or a       fail, restart,    what was published, against
 //!  changes     virtual host      delete, replay    what is left of it
 //! ```
 //!
 //! `README.md` says how to add a setting.
 
-mod books;
 mod check;
-mod diary;
-mod fate;
+mod environment;
+mod handler_script;
 mod inspection;
-mod place;
+mod ledger;
+mod observations;
 mod refused;
 mod scenarios;
 mod setting;
 
 pub use check::check;
 pub use retryrmq_harness::{QueueType, Version};
-pub use setting::{Cell, Loss, Setting};
+pub use setting::{Loss, MatrixCell, Setting};
 
 use std::time::Duration;
 
 /// How long anything may take on a busy machine before a test gives up.
-const PATIENCE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(120);
 
 /// The work queue of every scenario.
 pub const QUEUE: &str = "orders";

@@ -1,13 +1,13 @@
 //! What could lose messages, one after the other in the same virtual host: attempts that fail, a consumer that is closed and cut off, a
 //! work queue that is missing when messages come back to it, and a replay of everything that is parked.
 
-use crate::books::Books;
-use crate::diary::Diary;
-use crate::fate::Fate;
-use crate::place::Place;
+use crate::environment::Environment;
+use crate::handler_script::HandlerScript;
+use crate::ledger::Ledger;
+use crate::observations::Observations;
 use crate::setting::Expectation;
-use crate::{Loss, PARKED, PATIENCE, POLICY, QUEUE, Setting, WAITING, inspection};
-use retryrmq::{Client, Consumer, ErrorKind, Policy, Publish, Result, Running};
+use crate::{DEADLINE, Loss, PARKED, POLICY, QUEUE, Setting, WAITING, inspection};
+use retryrmq::{Client, Consumer, ErrorKind, Policy, Publish, Result, RunningConsumer};
 use retryrmq_harness::eventually;
 use std::collections::BTreeSet;
 
@@ -18,30 +18,32 @@ const HOMELESS: &str = "homeless";
 /// How many times in a row nothing is found in any queue, before what is missing counts as gone.
 const LOOKS: u32 = 8;
 
-pub(crate) async fn run(place: &Place, setting: &Setting) {
-    let mut life = Life::begin(place, setting).await;
+pub(crate) async fn run(environment: &Environment, setting: &Setting) {
+    let mut setting_run = SettingRun::begin(environment, setting).await;
     // Beside each other, because a queue that expires is there only while it is used.
-    let harm = async {
-        life.attempts_fail().await;
-        life.the_consumer_ends_and_is_cut_off().await;
+    let fault = async {
+        setting_run.attempts_fail().await;
+        setting_run.the_consumer_ends_and_is_cut_off().await;
     };
-    tokio::join!(harm, inspection::finds(place, setting));
-    life.the_work_queue_is_missing().await;
-    life.what_is_parked_is_replayed().await;
-    life.end().await;
+    tokio::join!(fault, inspection::finds(environment, setting));
+    setting_run.the_work_queue_is_missing().await;
+    setting_run.what_is_parked_is_replayed().await;
+    setting_run.end().await;
 }
 
 /// A consumer with short waits.
-pub(crate) fn consumer(client: &Client, diary: &Diary) -> Consumer {
+pub(crate) fn consumer(client: &Client, observations: &Observations) -> Consumer {
     let policy: Policy = POLICY.parse().expect("the text is a policy");
     let consumer = client.consumer(QUEUE).dlx(true).retry(policy);
-    consumer.on_event(diary.listener())
+    consumer.on_event(observations.listener())
 }
 
 /// The ids of a batch.
 fn batch_of(batch: &str) -> impl Iterator<Item = String> + use<'_> {
     let numbers = 0..EACH;
-    numbers.flat_map(move |number| Fate::ALL.map(|fate| fate.id(batch, number)))
+    numbers.flat_map(move |number| {
+        HandlerScript::ALL.map(|handler_script| handler_script.id(batch, number))
+    })
 }
 
 /// Its body is its id, and spaces up to so many bytes.
@@ -50,34 +52,36 @@ fn message(queue: &str, id: &str, size: usize) -> Publish {
 }
 
 /// The messages of one setting, and their consumer.
-struct Life<'a> {
-    place: &'a Place,
+struct SettingRun<'a> {
+    environment: &'a Environment,
     setting: &'a Setting,
     client: Client,
-    running: Option<Running>,
-    diary: Diary,
-    books: Books,
+    running: Option<RunningConsumer>,
+    observations: Observations,
+    ledger: Ledger,
 }
 
-impl<'a> Life<'a> {
-    async fn begin(place: &'a Place, setting: &'a Setting) -> Self {
-        place.declare().await;
-        let client = Self::insist(setting, "the client connects", || place.connect()).await;
-        let mut life = Life {
-            place,
+impl<'a> SettingRun<'a> {
+    async fn begin(environment: &'a Environment, setting: &'a Setting) -> Self {
+        environment.declare().await;
+        let client = Self::insist(setting, "the client connects", || environment.connect()).await;
+        let mut setting_run = SettingRun {
+            environment,
             setting,
             client,
             running: None,
-            diary: Diary::default(),
-            books: Books::default(),
+            observations: Observations::default(),
+            ledger: Ledger::default(),
         };
-        life.start().await;
-        life
+        setting_run.start().await;
+        setting_run
     }
 
     async fn start(&mut self) {
-        let start =
-            || consumer(&self.client, &self.diary).start(self.diary.handler(self.setting.sizes.1));
+        let start = || {
+            consumer(&self.client, &self.observations)
+                .start(self.observations.handler(self.setting.sizes.1))
+        };
         let running = Self::insist(self.setting, "the consumer starts", start).await;
         self.running = Some(running);
     }
@@ -89,7 +93,7 @@ impl<'a> Life<'a> {
         attempt: impl Fn() -> F,
     ) -> T {
         if setting.cuts_connections() {
-            return eventually(PATIENCE, what, attempt).await;
+            return eventually(DEADLINE, what, attempt).await;
         }
         attempt()
             .await
@@ -111,10 +115,10 @@ impl<'a> Life<'a> {
         self.stop().await;
         self.offer("third").await;
         let before = self.client.reconnects();
-        self.place.declare().await;
+        self.environment.declare().await;
         self.start().await;
-        self.place.cut().await;
-        eventually(PATIENCE, "the client connects again", || async {
+        self.environment.cut().await;
+        eventually(DEADLINE, "the client connects again", || async {
             self.client.reconnects() > before
         })
         .await;
@@ -125,11 +129,11 @@ impl<'a> Life<'a> {
     /// Messages come back while the work queue is missing, and wait for it.
     async fn the_work_queue_is_missing(&mut self) {
         // Also what the lost connections have doubled.
-        eventually(PATIENCE, "all queues are empty", || self.is_quiet()).await;
+        eventually(DEADLINE, "all queues are empty", || self.is_quiet()).await;
         self.stop().await;
-        self.place.amqp.delete(QUEUE).await;
+        self.environment.amqp.delete(QUEUE).await;
         let ids: Vec<_> = (0..EACH)
-            .map(|number| Fate::FailsOnce.id(HOMELESS, number))
+            .map(|number| HandlerScript::FailsOnce.id(HOMELESS, number))
             .collect();
         let mut kept = Vec::new();
         for id in ids {
@@ -138,24 +142,24 @@ impl<'a> Life<'a> {
             }
         }
         if !self.setting.may_lose() {
-            assert!(!kept.is_empty(), "{}: no message waits", self.place);
+            assert!(!kept.is_empty(), "{}: no message waits", self.environment);
             self.held(kept.len()).await;
         }
-        self.place.declare().await;
+        self.environment.declare().await;
         self.start().await;
-        if !self.place.offers_again_soon() {
-            kept.iter().for_each(|id| self.books.held(id));
+        if !self.environment.offers_again_soon() {
+            kept.iter().for_each(|id| self.ledger.held(id));
         }
         self.settled("after the work queue was missing").await;
     }
 
     /// Waits until so many messages are due, and kept.
     async fn held(&self, count: usize) {
-        eventually(PATIENCE, "what is due is kept", || async {
+        eventually(DEADLINE, "what is due is kept", || async {
             let mut kept = 0;
             let mut ready = 0;
-            for name in self.place.waiting_queues().await {
-                let Some(queue) = self.place.vhost.queue(&name).await else {
+            for name in self.environment.waiting_queues().await {
+                let Some(queue) = self.environment.vhost.queue(&name).await else {
                     continue;
                 };
                 kept += queue.messages().unwrap_or(0);
@@ -163,19 +167,19 @@ impl<'a> Life<'a> {
             }
             (kept >= count as u64 && ready == 0)
                 .then_some(())
-                .ok_or_else(|| format!("{}: {kept} kept, {ready} ready", self.place))
+                .ok_or_else(|| format!("{}: {kept} kept, {ready} ready", self.environment))
         })
         .await;
     }
 
     async fn what_is_parked_is_replayed(&mut self) {
         // A walk may be ended by the broker, with the rest still parked.
-        eventually(PATIENCE, "all that is parked is replayed", || {
+        eventually(DEADLINE, "all that is parked is replayed", || {
             self.replay_all()
         })
         .await;
         self.wait_until("everything that was parked is handled", || {
-            self.books.parked(&self.diary).into_iter().collect()
+            self.ledger.parked(&self.observations).into_iter().collect()
         })
         .await;
     }
@@ -197,12 +201,12 @@ impl<'a> Life<'a> {
     /// Publishes a batch to a queue that has a consumer.
     async fn publish(&mut self, batch: &str) {
         for id in batch_of(batch) {
-            eventually(PATIENCE, "the message is confirmed", || async {
+            eventually(DEADLINE, "the message is confirmed", || async {
                 let message = message(QUEUE, &id, self.setting.sizes.0);
                 self.client.publish(message).await
             })
             .await;
-            self.books.published(&id);
+            self.ledger.published(&id);
         }
     }
 
@@ -217,11 +221,11 @@ impl<'a> Life<'a> {
         let message = message(queue, id, self.setting.sizes.0);
         match self.client.publish(message).await {
             Ok(()) => {
-                self.books.published(id);
+                self.ledger.published(id);
                 true
             }
             Err(why) => {
-                println!("{}: {id} is not published: {why}", self.place);
+                println!("{}: {id} is not published: {why}", self.environment);
                 false
             }
         }
@@ -229,13 +233,13 @@ impl<'a> Life<'a> {
 
     /// Waits until every message was handled or parked. Where messages may be lost, until all queues are empty.
     async fn settled(&self, when: &str) {
-        self.wait_until(when, || self.books.unsettled(&self.diary))
+        self.wait_until(when, || self.ledger.unsettled(&self.observations))
             .await;
     }
 
     async fn wait_until(&self, when: &str, missing: impl Fn() -> Vec<String>) {
         let looks = std::cell::Cell::new(0);
-        eventually(PATIENCE, when, || async {
+        eventually(DEADLINE, when, || async {
             let missing = missing();
             let empty = self.setting.is_unsettled() && self.is_quiet().await;
             looks.set(if empty { looks.get() + 1 } else { 0 });
@@ -244,8 +248,8 @@ impl<'a> Life<'a> {
             }
             Err(format!(
                 "{}: {missing:?}, {:?}",
-                self.place,
-                self.diary.events()
+                self.environment,
+                self.observations.events()
             ))
         })
         .await;
@@ -257,10 +261,10 @@ impl<'a> Life<'a> {
             .running
             .as_ref()
             .map(|running| running.stats().outstanding);
-        let mut queues = self.place.waiting_queues().await;
+        let mut queues = self.environment.waiting_queues().await;
         queues.push(QUEUE.to_owned());
         for queue in queues {
-            if self.place.amqp.depth(&queue).await.unwrap_or(0) > 0 {
+            if self.environment.amqp.depth(&queue).await.unwrap_or(0) > 0 {
                 return false;
             }
         }
@@ -270,13 +274,13 @@ impl<'a> Life<'a> {
     async fn end(mut self) {
         self.stop().await;
         let found = self.look_into_all().await;
-        let missing = self.books.missing(&self.diary, &found);
+        let missing = self.ledger.missing(&self.observations, &found);
         println!(
             "{}: {} published, {} handled, left {found:?}, missing {missing:?}, {:?}",
-            self.place,
-            self.books.count(),
-            self.diary.handled().len(),
-            self.diary.events()
+            self.environment,
+            self.ledger.count(),
+            self.observations.handled().len(),
+            self.observations.events()
         );
         self.client.close().await;
         self.nothing_else_is_lost(&missing);
@@ -286,8 +290,8 @@ impl<'a> Life<'a> {
 
     /// What is missing was deleted by the setting.
     fn nothing_else_is_lost(&self, missing: &BTreeSet<String>) {
-        let place = self.place;
-        let (parked, waited) = (self.diary.parked(), self.diary.waited());
+        let environment = self.environment;
+        let (parked, waited) = (self.observations.parked(), self.observations.waited());
         let is_deleted = |id: &&String| match self.setting.expectation {
             Expectation::Loses(Loss::Ready) => true,
             Expectation::Loses(Loss::Waiting) => waited.contains(*id) || id.starts_with(HOMELESS),
@@ -295,22 +299,22 @@ impl<'a> Life<'a> {
             Expectation::Works | Expectation::Refused(_) => false,
         };
         let lost: Vec<_> = missing.iter().filter(|id| !is_deleted(id)).collect();
-        assert!(lost.is_empty(), "{place}: lost: {lost:?}");
+        assert!(lost.is_empty(), "{environment}: lost: {lost:?}");
         let is_as_expected = !self.setting.surely || !missing.is_empty();
         assert!(
             is_as_expected,
-            "{place}: nothing was lost, so expect that it works"
+            "{environment}: nothing was lost, so expect that it works"
         );
     }
 
     fn nothing_else_was_parked(&self) {
-        let mut others = self.diary.parked();
-        others.retain(|id| !Fate::is_parked(id));
+        let mut others = self.observations.parked();
+        others.retain(|id| !HandlerScript::is_parked(id));
         let is_as_expected = others.is_empty() || self.setting.parks_others;
         assert!(
             is_as_expected,
             "{}: parked although an attempt succeeds: {others:?}",
-            self.place
+            self.environment
         );
     }
 
@@ -319,19 +323,23 @@ impl<'a> Life<'a> {
         if self.setting.cuts_connections() {
             return;
         }
-        let mut doubled = self.diary.handled();
+        let mut doubled = self.observations.handled();
         doubled.retain(|id, times| *times > 1 || found.contains(id));
         doubled.retain(|id, _| id.starts_with("first") || id.starts_with(HOMELESS));
-        assert!(doubled.is_empty(), "{}: doubled: {doubled:?}", self.place);
+        assert!(
+            doubled.is_empty(),
+            "{}: doubled: {doubled:?}",
+            self.environment
+        );
     }
 
     /// Takes what is left in all queues.
     async fn look_into_all(&self) -> BTreeSet<String> {
-        let mut queues = self.place.waiting_queues().await;
+        let mut queues = self.environment.waiting_queues().await;
         queues.extend([QUEUE, PARKED].map(str::to_owned));
         let mut found = BTreeSet::new();
         for queue in queues {
-            found.extend(self.place.take_all(&queue).await);
+            found.extend(self.environment.take_all(&queue).await);
         }
         found
     }

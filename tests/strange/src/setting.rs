@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// A place in the matrix.
 #[derive(Clone, Copy, Debug)]
-pub struct Cell {
+pub struct MatrixCell {
     /// The broker's version.
     pub version: Version,
     /// The type of the work queue.

@@ -9,7 +9,7 @@ use reqwest::{
 use retryrmq::{Outcome, terminal_escape};
 use serde_json::Value;
 
-use super::super::{batch, run::Verdict};
+use super::super::{batch, run::RunVerdict};
 
 /// Whether the body of an answer has an answer for each message: it is JSON, and nothing else decides.
 pub(super) fn is_for_each(status: StatusCode, headers: &HeaderMap) -> bool {
@@ -18,7 +18,7 @@ pub(super) fn is_for_each(status: StatusCode, headers: &HeaderMap) -> bool {
         .and_then(|kind| kind.to_str().ok());
     let kind = kind.and_then(|kind| kind.split(';').next());
     let is_json = kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"));
-    status.is_success() && is_json && !headers.contains_key(super::answer::OUTCOME)
+    status.is_success() && is_json && !headers.contains_key(super::response::OUTCOME)
 }
 
 /// The most bytes of a body with so many answers.
@@ -32,30 +32,30 @@ pub(super) fn verdicts(
     count: usize,
     longest: Duration,
     hide: impl Fn(&str) -> String,
-) -> Vec<Verdict> {
+) -> Vec<RunVerdict> {
     let read = body.as_deref().map(serde_json::from_slice::<Value>);
     let one = |answer: &String| {
         let text = hide(answer.trim());
         let (outcome, remark) = batch::answer(&terminal_escape::line(&text), longest);
-        Verdict::new(outcome, remark)
+        RunVerdict::new(outcome, remark)
     };
     // What frameworks send of a handler that returns nothing, or one thing: it is for all.
     let for_all = match &read {
         Some(Ok(Value::Array(_))) | None => None,
         Some(Ok(Value::String(word))) => Some(one(word)),
-        Some(Ok(_)) => Some(Verdict::new(Outcome::Ack, None)),
+        Some(Ok(_)) => Some(RunVerdict::new(Outcome::Ack, None)),
         Some(Err(_)) => {
             let is_empty = body.as_deref().is_some_and(<[u8]>::is_empty);
-            is_empty.then(|| Verdict::new(Outcome::Ack, None))
+            is_empty.then(|| RunVerdict::new(Outcome::Ack, None))
         }
     };
-    if let Some(Verdict {
+    if let Some(RunVerdict {
         outcome,
         mut remark,
         ..
     }) = for_all
     {
-        return std::iter::repeat_with(|| Verdict::new(outcome.clone(), remark.take()))
+        return std::iter::repeat_with(|| RunVerdict::new(outcome.clone(), remark.take()))
             .take(count)
             .collect();
     }

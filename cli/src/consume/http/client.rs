@@ -9,7 +9,7 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject},
 };
 
-use crate::error::Fault;
+use crate::error::CliError;
 
 /// A connection that was idle for longer is not used again: common servers close theirs after two to five seconds, and a
 /// POST that meets the end of one fails.
@@ -18,7 +18,7 @@ const IDLE: Duration = Duration::from_millis(1_500);
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// How to speak to the endpoint.
-pub(super) struct Speech<'a> {
+pub(super) struct HttpClientConfig<'a> {
     pub(super) is_tls: bool,
     /// PEM file of the only authorities that count; otherwise those of the system.
     pub(super) ca: Option<&'a Path>,
@@ -31,27 +31,27 @@ pub(super) struct Speech<'a> {
 ///
 /// # Errors
 /// When the authorities cannot be read.
-pub(super) fn make(speech: &Speech<'_>) -> Result<Client, Fault> {
+pub(super) fn make(client_config: &HttpClientConfig<'_>) -> Result<Client, CliError> {
     let mut builder = Client::builder()
         .user_agent(concat!("retryrmq/", env!("CARGO_PKG_VERSION")))
-        .tls_backend_preconfigured(tls(speech)?)
+        .tls_backend_preconfigured(tls(client_config)?)
         .redirect(Policy::none()) // by `redirect`, with the body
         .no_proxy()
-        .connect_timeout(CONNECT.min(speech.timeout))
+        .connect_timeout(CONNECT.min(client_config.timeout))
         .pool_idle_timeout(IDLE);
-    if speech.http2_at_once {
+    if client_config.http2_at_once {
         builder = builder.http2_prior_knowledge();
     }
-    builder
-        .build()
-        .map_err(|why| Fault::failed(format!("cannot make an HTTP client: {}", why.without_url())))
+    builder.build().map_err(|why| {
+        CliError::failed(format!("cannot make an HTTP client: {}", why.without_url()))
+    })
 }
 
-fn tls(speech: &Speech<'_>) -> Result<ClientConfig, Fault> {
+fn tls(client_config: &HttpClientConfig<'_>) -> Result<ClientConfig, CliError> {
     let mut roots = RootCertStore::empty();
-    match speech.ca {
+    match client_config.ca {
         Some(file) => {
-            let bad = |why: String| Fault::usage(format!("--http-ca {}: {why}", file.display()));
+            let bad = |why: String| CliError::usage(format!("--http-ca {}: {why}", file.display()));
             let certificates = CertificateDer::pem_file_iter(file)
                 .map_err(|why| bad(format!("it cannot be read: {why}")))?;
             for certificate in certificates {
@@ -65,10 +65,10 @@ fn tls(speech: &Speech<'_>) -> Result<ClientConfig, Fault> {
                 return Err(bad("it holds no certificate".to_owned()));
             }
         }
-        None if speech.is_tls => {
+        None if client_config.is_tls => {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             if roots.is_empty() {
-                return Err(Fault::usage(
+                return Err(CliError::usage(
                     "this system has no root certificates; name a CA file with --http-ca",
                 ));
             }
@@ -77,7 +77,7 @@ fn tls(speech: &Speech<'_>) -> Result<ClientConfig, Fault> {
     }
     let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|why| Fault::failed(format!("this build has no TLS versions: {why}")))?
+        .map_err(|why| CliError::failed(format!("this build has no TLS versions: {why}")))?
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

@@ -5,13 +5,13 @@
 //!              pure                   the only I/O   pure
 //! ```
 
-mod answer;
 mod batch_answer;
 mod client;
 mod failure;
 mod options;
 mod redirect;
 mod request;
+mod response;
 mod retry_after;
 mod secret;
 mod signature;
@@ -34,13 +34,13 @@ use tokio::{
 pub(super) use options::HttpOptions;
 
 use self::{
-    answer::Answer,
-    secret::{Hidden, SecretFile},
-    signature::Keys,
+    response::HttpResponse,
+    secret::{RedactedTexts, SecretFile},
+    signature::SigningKeys,
 };
 use super::{
-    batch::Given,
-    run::{Run, Urgency, Verdict},
+    batch::BatchInput,
+    run::{RunEnd, RunVerdict, Urgency},
 };
 
 /// How long an answer's body may take. The status decides; the body only explains, or frees the connection.
@@ -61,9 +61,9 @@ pub(super) struct Endpoint {
     /// The same with every request.
     headers: HeaderMap,
     bearer: Option<SecretFile<Arc<HeaderValue>>>,
-    sign: Option<SecretFile<Arc<Keys>>>,
+    sign: Option<SecretFile<Arc<SigningKeys>>>,
     /// What no error may hold, beside what the files hold.
-    hidden: Hidden,
+    hidden: RedactedTexts,
     /// Statuses that park.
     park: Vec<StatusCode>,
     timeout: Duration,
@@ -77,27 +77,31 @@ impl Endpoint {
     }
 
     /// One request. It is aborted when the time to drain is over.
-    pub(super) async fn run(&self, given: &Given, mut urgency: watch::Receiver<Urgency>) -> Run {
+    pub(super) async fn run(
+        &self,
+        given: &BatchInput,
+        mut urgency: watch::Receiver<Urgency>,
+    ) -> RunEnd {
         if *urgency.borrow() >= Urgency::Drain {
-            return Run::Unstarted(None);
+            return RunEnd::Unstarted(None);
         }
         tokio::select! {
-            verdicts = self.attempts(given) => Run::Ended(verdicts),
+            verdicts = self.attempts(given) => RunEnd::Ended(verdicts),
             // The sender lives as long as the consumer.
-            _ = urgency.wait_for(|urgency| *urgency >= Urgency::Soon) => Run::Stopped,
+            _ = urgency.wait_for(|urgency| *urgency >= Urgency::Soon) => RunEnd::Stopped,
         }
     }
 
     /// What follows for each message.
-    async fn attempts(&self, given: &Given) -> Vec<Verdict> {
+    async fn attempts(&self, given: &BatchInput) -> Vec<RunVerdict> {
         self.attempts_until(given, Instant::now() + self.timeout)
             .await
     }
 
-    async fn attempts_until(&self, given: &Given, deadline: Instant) -> Vec<Verdict> {
+    async fn attempts_until(&self, given: &BatchInput, deadline: Instant) -> Vec<RunVerdict> {
         let count = given.messages().len();
         let all = |outcome: &Outcome, mut remark: Option<String>| {
-            let verdict = || Verdict::new(outcome.clone(), remark.take());
+            let verdict = || RunVerdict::new(outcome.clone(), remark.take());
             std::iter::repeat_with(verdict).take(count).collect()
         };
         let mut response = match timeout_at(deadline, self.ask(given)).await {
@@ -109,21 +113,21 @@ impl Endpoint {
         let headers = std::mem::take(response.headers_mut());
         // One that is invalid, or all of them together, may be the reason: each is sent by itself.
         let concerns_one = self.park.contains(&status) || status == StatusCode::PAYLOAD_TOO_LARGE;
-        if let Given::Batch(messages) = given
+        if let BatchInput::Batch(messages) = given
             && count > 1
             && concerns_one
-            && !headers.contains_key(answer::OUTCOME)
+            && !headers.contains_key(response::OUTCOME)
         {
             drop(response); // its connection is needed
             let mut each = Vec::with_capacity(count);
             for message in messages {
                 // All of them within the time of one run; the others come again.
-                let alone = Given::Batch(vec![message.clone()]);
+                let alone = BatchInput::Batch(vec![message.clone()]);
                 each.extend(Box::pin(self.attempts_until(&alone, deadline)).await);
             }
             return each;
         }
-        if matches!(given, Given::Batch(_)) && batch_answer::is_for_each(status, &headers) {
+        if matches!(given, BatchInput::Batch(_)) && batch_answer::is_for_each(status, &headers) {
             let enough = batch_answer::longest(count);
             let body = timeout_at(deadline, whole(response, enough)).await;
             let Ok(body) = body else {
@@ -133,19 +137,19 @@ impl Endpoint {
         }
         let enough = if status.is_success() { SPENT } else { EXPLAINS };
         let body = beginning(response, enough).await;
-        let answer = Answer {
+        let answer = HttpResponse {
             status,
             headers: &headers,
             body: &body,
         };
-        let terms = answer::Terms {
+        let limits = response::ResponseLimits {
             park: &self.park,
             longest: self.longest,
             now: SystemTime::now(),
         };
-        let Verdict {
+        let RunVerdict {
             outcome, remark, ..
-        } = answer::verdict(&answer, &terms, |text| self.hide(text));
+        } = response::verdict(&answer, &limits, |text| self.hide(text));
         all(&outcome, remark)
     }
 
@@ -159,7 +163,7 @@ impl Endpoint {
     }
 
     /// Sends the messages, and follows redirects that lead to the same origin.
-    async fn ask(&self, given: &Given) -> Result<Response, Failure> {
+    async fn ask(&self, given: &BatchInput) -> Result<Response, Failure> {
         let mut url = self.url.clone();
         let body = request::body(given);
         for _ in 0..=REDIRECTS {
@@ -180,10 +184,10 @@ impl Endpoint {
         Err(redirect::too_many(REDIRECTS))
     }
 
-    fn headers_for(&self, given: &Given, body: &[u8]) -> HeaderMap {
+    fn headers_for(&self, given: &BatchInput, body: &[u8]) -> HeaderMap {
         let (mut headers, id) = match given {
-            Given::Message(message) => (request::headers(message), message.message_id()),
-            Given::Batch(messages) => (request::headers_of_batch(messages), None),
+            BatchInput::Message(message) => (request::headers(message), message.message_id()),
+            BatchInput::Batch(messages) => (request::headers_of_batch(messages), None),
         };
         if let Some(bearer) = &self.bearer {
             headers.insert(AUTHORIZATION, (*bearer.now()).clone());

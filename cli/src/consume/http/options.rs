@@ -12,12 +12,12 @@ use reqwest::{
 
 use super::{
     Endpoint,
-    client::{self, Speech},
+    client::{self, HttpClientConfig},
     redirect, request,
-    secret::{self, Discreet, Hidden, SecretFile},
-    signature::{self, Keys},
+    secret::{self, RedactedTexts, SecretFile, SecretOption},
+    signature::{self, SigningKeys},
 };
-use crate::{error::Fault, redact};
+use crate::{error::CliError, redact};
 
 /// How long an answer may take, unless `--timeout` says otherwise.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -31,7 +31,7 @@ pub(in super::super) struct HttpOptions {
     /// http:// or https://; a login in it is sent as basic authentication. Other users of the machine can see the arguments
     /// of a program: a token belongs in --bearer-file.
     #[arg(long, value_name = "URL")]
-    http: Option<Discreet>,
+    http: Option<SecretOption>,
 
     /// The statuses that park a message, with commas between them, or `none` [default: 422]
     #[arg(long, value_name = "STATUS", value_delimiter = ',')]
@@ -39,7 +39,7 @@ pub(in super::super) struct HttpOptions {
 
     /// A header of each request; may be given several times. It replaces the message's header of that name
     #[arg(long = "header", value_name = "NAME: VALUE")]
-    headers: Vec<Discreet>,
+    headers: Vec<SecretOption>,
 
     /// A file with a bearer token, which is sent with each request; read again when it changes
     #[arg(long, value_name = "FILE")]
@@ -68,25 +68,25 @@ impl HttpOptions {
         &self,
         timeout: Option<Duration>,
         longest: Duration,
-    ) -> Result<Option<Endpoint>, Fault> {
-        let Some(Discreet(url)) = &self.http else {
+    ) -> Result<Option<Endpoint>, CliError> {
+        let Some(SecretOption(url)) = &self.http else {
             return match self.any() {
-                Some(option) => Err(Fault::usage(format!(
+                Some(option) => Err(CliError::usage(format!(
                     "{option} needs --http: a command has no use for it"
                 ))),
                 None => Ok(None),
             };
         };
-        let mut hidden = Hidden::default();
+        let mut hidden = RedactedTexts::default();
         let (url, login) = read_url(url, &mut hidden)?;
         let is_tls = url.scheme() == "https";
         if !is_tls && self.http_ca.is_some() {
-            return Err(Fault::usage(
+            return Err(CliError::usage(
                 "--http-ca is for https://, and the URL is http://",
             ));
         }
         if is_tls && self.http2_prior_knowledge {
-            return Err(Fault::usage(
+            return Err(CliError::usage(
                 "--http2-prior-knowledge is for http://; with https:// HTTP/2 is agreed on by itself",
             ));
         }
@@ -105,7 +105,7 @@ impl HttpOptions {
             .map(|(name, _)| *name)
             .collect();
         if let [one, another, ..] = given[..] {
-            return Err(Fault::usage(format!(
+            return Err(CliError::usage(format!(
                 "{one} and {another} cannot be combined: a request has one Authorization"
             )));
         }
@@ -113,7 +113,7 @@ impl HttpOptions {
             headers.insert(AUTHORIZATION, login);
         }
         let timeout = timeout.unwrap_or(TIMEOUT);
-        let client = client::make(&Speech {
+        let client = client::make(&HttpClientConfig {
             is_tls,
             ca: self.http_ca.as_deref(),
             http2_at_once: self.http2_prior_knowledge,
@@ -124,7 +124,7 @@ impl HttpOptions {
         let sign = self.sign_secret_file.as_deref();
         let sign = sign.map(|file| {
             SecretFile::open("--sign-secret-file", file, |text| {
-                Keys::read(text).map(Arc::new)
+                SigningKeys::read(text).map(Arc::new)
             })
         });
         Ok(Some(Endpoint {
@@ -154,7 +154,7 @@ impl HttpOptions {
         .find_map(|(option, is_given)| is_given.then_some(option))
     }
 
-    fn park(&self) -> Result<Vec<StatusCode>, Fault> {
+    fn park(&self) -> Result<Vec<StatusCode>, CliError> {
         match &self.park_status[..] {
             [] => Ok(vec![StatusCode::UNPROCESSABLE_ENTITY]),
             [none] if none == "none" => Ok(Vec::new()),
@@ -162,11 +162,11 @@ impl HttpOptions {
         }
     }
 
-    fn own_headers(&self, hidden: &mut Hidden) -> Result<HeaderMap, Fault> {
+    fn own_headers(&self, hidden: &mut RedactedTexts) -> Result<HeaderMap, CliError> {
         let mut all = HeaderMap::new();
-        for (number, Discreet(text)) in self.headers.iter().enumerate() {
+        for (number, SecretOption(text)) in self.headers.iter().enumerate() {
             let bad = |why: &str| {
-                Fault::usage(format!(
+                CliError::usage(format!(
                     "--header, number {}: {why}; write it like 'Name: value'",
                     number + 1
                 ))
@@ -212,7 +212,7 @@ fn is_ours(name: &str) -> bool {
     name.starts_with(request::PREFIX) || reserved.contains(&name)
 }
 
-fn status(text: &str) -> Result<StatusCode, Fault> {
+fn status(text: &str) -> Result<StatusCode, CliError> {
     let number = text
         .parse::<u16>()
         .ok()
@@ -221,7 +221,7 @@ fn status(text: &str) -> Result<StatusCode, Fault> {
         .and_then(|number| StatusCode::from_u16(number).ok())
         .ok_or_else(|| {
             let shown: String = text.chars().take(20).collect();
-            Fault::usage(format!(
+            CliError::usage(format!(
                 "--park-status: `{}` is not a status that can park; write numbers from 300 to 599, such as 400,422, or none",
                 retryrmq::terminal_escape::line(&shown)
             ))
@@ -229,9 +229,12 @@ fn status(text: &str) -> Result<StatusCode, Fault> {
 }
 
 /// The URL without its login, and the login as a header.
-fn read_url(text: &str, hidden: &mut Hidden) -> Result<(Url, Option<HeaderValue>), Fault> {
+fn read_url(
+    text: &str,
+    hidden: &mut RedactedTexts,
+) -> Result<(Url, Option<HeaderValue>), CliError> {
     let bad = |why: String| {
-        Fault::usage(format!(
+        CliError::usage(format!(
             "--http: {why}; write it like http://127.0.0.1:8080/orders"
         ))
     };
@@ -278,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_login_leaves_the_url_and_what_it_is_stays_hidden() {
-        let mut hidden = Hidden::default();
+        let mut hidden = RedactedTexts::default();
         let url = "https://us%20er:p%40ss-w0rd@h.example/a?api_key=k3y-k3y&b=1#c";
         let (url, login) = read_url(url, &mut hidden).unwrap();
         assert_eq!(url.as_str(), "https://h.example/a?api_key=k3y-k3y&b=1");
@@ -295,7 +298,10 @@ mod tests {
             "http://h:99999/",
             "mailto:a@b",
         ] {
-            assert!(read_url(text, &mut Hidden::default()).is_err(), "{text}");
+            assert!(
+                read_url(text, &mut RedactedTexts::default()).is_err(),
+                "{text}"
+            );
         }
     }
 

@@ -9,7 +9,7 @@ use retryrmq::Message;
 use serde_json::Value;
 
 use super::super::{
-    batch::{self, Given},
+    batch::{self, BatchInput},
     environment,
 };
 use crate::{json, time_format};
@@ -92,10 +92,10 @@ pub(super) fn headers_of_batch(messages: &[Message]) -> HeaderMap {
 }
 
 /// The body: that of the message, or an array with the messages of a batch.
-pub(super) fn body(given: &Given) -> Vec<u8> {
+pub(super) fn body(given: &BatchInput) -> Vec<u8> {
     match given {
-        Given::Message(message) => message.body().to_vec(),
-        Given::Batch(messages) => {
+        BatchInput::Message(message) => message.body().to_vec(),
+        BatchInput::Batch(messages) => {
             let all = messages.iter().map(batch::object);
             Value::from_iter(all).to_string().into_bytes()
         }

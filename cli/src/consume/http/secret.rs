@@ -13,7 +13,7 @@ use std::{
 
 use reqwest::header::HeaderValue;
 
-use crate::error::Fault;
+use crate::error::CliError;
 
 /// No secret is longer.
 const MOST: u64 = 16 * 1024;
@@ -22,15 +22,15 @@ const LEAST: usize = 4;
 
 /// An option whose text may hold a secret: not even a debugger's line shows it.
 #[derive(Clone)]
-pub(in super::super) struct Discreet(pub(super) String);
+pub(in super::super) struct SecretOption(pub(super) String);
 
-impl fmt::Debug for Discreet {
+impl fmt::Debug for SecretOption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
     }
 }
 
-impl FromStr for Discreet {
+impl FromStr for SecretOption {
     type Err = std::convert::Infallible;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -43,20 +43,20 @@ pub(super) struct SecretFile<T> {
     option: &'static str,
     path: PathBuf,
     read: fn(&str) -> Result<T, String>,
-    state: Mutex<State<T>>,
+    state: Mutex<SecretFileState<T>>,
 }
 
-struct State<T> {
+struct SecretFileState<T> {
     /// What was read last; nothing of a pipe, which is read once.
-    stamp: Option<Stamp>,
+    version: Option<FileVersion>,
     value: T,
 }
 
 /// What differs after a file was written, or another one was put in its place.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Stamp(u64, u64, u64, Option<SystemTime>);
+struct FileVersion(u64, u64, u64, Option<SystemTime>);
 
-impl Stamp {
+impl FileVersion {
     fn of(metadata: &Metadata) -> Self {
         Self(
             metadata.dev(),
@@ -76,15 +76,15 @@ impl<T: Clone> SecretFile<T> {
         option: &'static str,
         path: &Path,
         read: fn(&str) -> Result<T, String>,
-    ) -> Result<Self, Fault> {
-        let (stamp, value) = content(path)
-            .and_then(|(stamp, text)| Ok((stamp, read(&text)?)))
-            .map_err(|why| Fault::usage(format!("{option} {}: {why}", path.display())))?;
+    ) -> Result<Self, CliError> {
+        let (version, value) = content(path)
+            .and_then(|(version, text)| Ok((version, read(&text)?)))
+            .map_err(|why| CliError::usage(format!("{option} {}: {why}", path.display())))?;
         Ok(Self {
             option,
             path: path.to_owned(),
             read,
-            state: Mutex::new(State { stamp, value }),
+            state: Mutex::new(SecretFileState { version, value }),
         })
     }
 
@@ -94,22 +94,22 @@ impl<T: Clone> SecretFile<T> {
             .state
             .lock()
             .unwrap_or_else(|poison| poison.into_inner());
-        let is_as_before = |stamp: Stamp| {
+        let is_as_before = |version: FileVersion| {
             let now = std::fs::metadata(&self.path).ok();
-            now.is_none_or(|metadata| Stamp::of(&metadata) == stamp)
+            now.is_none_or(|metadata| FileVersion::of(&metadata) == version)
         };
-        if state.stamp.is_none_or(is_as_before) {
+        if state.version.is_none_or(is_as_before) {
             return state.value.clone();
         }
-        match content(&self.path).and_then(|(stamp, text)| Ok((stamp, (self.read)(&text)?))) {
-            Ok((stamp, value)) => *state = State { stamp, value },
+        match content(&self.path).and_then(|(version, text)| Ok((version, (self.read)(&text)?))) {
+            Ok((version, value)) => *state = SecretFileState { version, value },
             Err(why) => {
                 // Told once for each content.
-                state.stamp = std::fs::metadata(&self.path)
+                state.version = std::fs::metadata(&self.path)
                     .ok()
                     .as_ref()
-                    .map(Stamp::of)
-                    .or(state.stamp);
+                    .map(FileVersion::of)
+                    .or(state.version);
                 tracing::warn!(
                     "{} {}: {why}; what it held before is used on",
                     self.option,
@@ -121,18 +121,18 @@ impl<T: Clone> SecretFile<T> {
     }
 }
 
-fn content(path: &Path) -> Result<(Option<Stamp>, String), String> {
+fn content(path: &Path) -> Result<(Option<FileVersion>, String), String> {
     let plain = |why: std::io::Error| format!("cannot be read: {why}");
     let file = File::open(path).map_err(plain)?;
     let metadata = file.metadata().map_err(plain)?;
-    let stamp = metadata.is_file().then(|| Stamp::of(&metadata));
+    let version = metadata.is_file().then(|| FileVersion::of(&metadata));
     let mut bytes = Vec::new();
     file.take(MOST + 1).read_to_end(&mut bytes).map_err(plain)?;
     if bytes.len() as u64 > MOST {
         return Err(format!("it is larger than {} KiB", MOST / 1024));
     }
     let text = String::from_utf8(bytes).map_err(|_| "it is not text".to_owned())?;
-    Ok((stamp, text))
+    Ok((version, text))
 }
 
 /// Reads a bearer token (RFC 6750, 2.1).
@@ -159,9 +159,9 @@ pub(super) fn bearer(text: &str) -> Result<std::sync::Arc<HeaderValue>, String> 
 
 /// Texts that nothing may show.
 #[derive(Clone, Default)]
-pub(super) struct Hidden(Vec<String>);
+pub(super) struct RedactedTexts(Vec<String>);
 
-impl Hidden {
+impl RedactedTexts {
     pub(super) fn add(&mut self, text: impl Into<String>) {
         let text = text.into();
         if text.len() >= LEAST {
@@ -240,12 +240,12 @@ mod tests {
 
     #[test]
     fn what_is_hidden_is_hidden_whole() {
-        let mut hidden = Hidden::default();
+        let mut hidden = RedactedTexts::default();
         hidden.add("abcd");
         hidden.add("abcdef");
         hidden.add("x"); // would hide everything
         hidden.add_bearer(&HeaderValue::from_static("Bearer t0k3n"));
         assert_eq!(hidden.hide("x abcdef abcd t0k3n"), "x *** *** ***");
-        assert_eq!(format!("{:?}", Discreet("s".into())), "***");
+        assert_eq!(format!("{:?}", SecretOption("s".into())), "***");
     }
 }

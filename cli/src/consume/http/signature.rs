@@ -23,18 +23,18 @@ pub(super) const TIMESTAMP: &str = "webhook-timestamp";
 pub(super) const SIGNATURE: &str = "webhook-signature";
 
 /// The keys of a file: several while one takes over from another.
-pub(super) struct Keys {
+pub(super) struct SigningKeys {
     keys: Vec<hmac::Key>,
     texts: Vec<String>,
 }
 
-impl fmt::Debug for Keys {
+impl fmt::Debug for SigningKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} keys", self.keys.len())
     }
 }
 
-impl Keys {
+impl SigningKeys {
     /// Reads a file of secrets, one a line.
     ///
     /// # Errors
@@ -100,7 +100,13 @@ pub(super) fn id(message_id: Option<&str>) -> String {
 }
 
 /// Adds the three headers.
-pub(super) fn sign(headers: &mut HeaderMap, keys: &Keys, id: &str, now: SystemTime, body: &[u8]) {
+pub(super) fn sign(
+    headers: &mut HeaderMap,
+    keys: &SigningKeys,
+    id: &str,
+    now: SystemTime,
+    body: &[u8],
+) {
     let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let signatures: Vec<String> = keys
         .keys
@@ -132,7 +138,7 @@ mod tests {
     #[test]
     fn the_signature_is_that_of_other_implementations() {
         // Computed with: openssl dgst -sha256 -hmac 0123456789abcdefghijklmn -binary | base64
-        let keys = Keys::read("whsec_MDEyMzQ1Njc4OWFiY2RlZmdoaWprbG1u\n").unwrap();
+        let keys = SigningKeys::read("whsec_MDEyMzQ1Njc4OWFiY2RlZmdoaWprbG1u\n").unwrap();
         let mut headers = HeaderMap::new();
         let now = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
         sign(&mut headers, &keys, "order-1", now, b"{\"a\":1}");
@@ -160,12 +166,12 @@ mod tests {
             ("hunter2-hunter2!", "no base64"),
             ("whsk_MDEyMzQ1Njc4OWFiY2RlZmdoaWprbG1u", "asymmetric"),
         ] {
-            let why = Keys::read(text).unwrap_err();
+            let why = SigningKeys::read(text).unwrap_err();
             assert!(why.contains(words), "{why}");
             assert!(text.is_empty() || !why.contains(text), "{why}");
         }
         let two = "whsec_MDEyMzQ1Njc4OWFiY2RlZmdoaWprbG1u\n\nMDEyMzQ1Njc4OWFiY2RlZmdoaWprbG1v\n";
-        let keys = Keys::read(two).unwrap();
+        let keys = SigningKeys::read(two).unwrap();
         let mut headers = HeaderMap::new();
         sign(&mut headers, &keys, "a", UNIX_EPOCH, b"");
         let signatures = headers[SIGNATURE].to_str().unwrap();

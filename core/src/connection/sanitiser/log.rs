@@ -96,7 +96,7 @@ impl fmt::Display for Repaired {
 
 /// The remarks of one connection, shared by its guard and its consumers.
 #[derive(Debug, Default)]
-pub(crate) struct MendedLog {
+pub(crate) struct RepairLog {
     total: AtomicU64,
     /// The number of entries, so that a lookup takes no lock if there are none.
     waiting: AtomicUsize,
@@ -112,7 +112,7 @@ struct Entries {
     order: VecDeque<Key>,
 }
 
-impl MendedLog {
+impl RepairLog {
     /// What was repaired in this delivery; returned once. It costs a relaxed load while no repaired message waits for its consumer: the
     /// entry was made before lapin could make the delivery, so whoever has the delivery sees the entry.
     pub(crate) fn take(&self, channel: u16, delivery_tag: u64) -> Option<Repaired> {

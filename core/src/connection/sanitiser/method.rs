@@ -66,7 +66,7 @@ fn arguments(class: u16, method: u16) -> &'static [Field] {
 }
 
 /// Repairs a method's payload in place, as far as it is complete.
-pub(super) fn mend(payload: &mut [u8]) -> (Event, Repaired) {
+pub(super) fn repair(payload: &mut [u8]) -> (Event, Repaired) {
     let mut mended = Repaired::default();
     let &[c0, c1, m0, m1, ..] = &*payload else {
         return (Event::Other, mended);
@@ -76,13 +76,13 @@ pub(super) fn mend(payload: &mut [u8]) -> (Event, Repaired) {
     for argument in arguments(id.0, id.1) {
         let end = match argument {
             Fixed(len) => Some(at + len),
-            Name(name) => text::mend_at(payload, at).map(|(end, changed)| {
+            Name(name) => text::repair_at(payload, at).map(|(end, changed)| {
                 if changed {
                     mended |= *name;
                 }
                 end
             }),
-            Table => mend_table(payload, at, &mut mended),
+            Table => repair_table(payload, at, &mut mended),
         };
         match end {
             Some(end) => at = end,
@@ -92,11 +92,11 @@ pub(super) fn mend(payload: &mut [u8]) -> (Event, Repaired) {
     (event(id, payload), mended)
 }
 
-fn mend_table(payload: &mut [u8], at: usize, mended: &mut Repaired) -> Option<usize> {
+fn repair_table(payload: &mut [u8], at: usize, mended: &mut Repaired) -> Option<usize> {
     let len = u32::from_be_bytes(*payload.get(at..)?.first_chunk()?);
     let start = at + 4;
     let end = start.checked_add(usize::try_from(len).ok()?)?;
-    *mended |= table::mend(payload.get_mut(start..end)?);
+    *mended |= table::repair(payload.get_mut(start..end)?);
     Some(end)
 }
 

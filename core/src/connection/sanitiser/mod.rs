@@ -27,7 +27,7 @@ mod table;
 mod tests;
 mod text;
 
-pub(crate) use log::{MendedLog, Repaired};
+pub(crate) use log::{RepairLog, Repaired};
 
 use frame::{COLLECT_MAX, FRAME_END, HEAD, Head, METHOD, OVERHEAD};
 use method::Event;
@@ -56,7 +56,7 @@ pub(crate) struct Sanitiser {
     handed: Option<usize>,
     /// By channel, the delivery tag of the message whose content header comes next; 0 if nobody can ask for it.
     deliveries: Vec<u64>,
-    log: Arc<MendedLog>,
+    log: Arc<RepairLog>,
 }
 
 impl Sanitiser {
@@ -74,7 +74,7 @@ impl Sanitiser {
     }
 
     /// Where consumers of this connection look up what was repaired in a delivery.
-    pub(crate) fn log(&self) -> &Arc<MendedLog> {
+    pub(crate) fn log(&self) -> &Arc<RepairLog> {
         &self.log
     }
 
@@ -110,7 +110,7 @@ impl Sanitiser {
             }
             if self.split.is_empty() {
                 let read = ready!(source(out))?.min(out.len());
-                let safe = self.mend(&mut out[..read]);
+                let safe = self.repair(&mut out[..read]);
                 if safe > 0 || read == 0 {
                     return Poll::Ready(Ok(safe));
                 }
@@ -119,7 +119,7 @@ impl Sanitiser {
             let missing = frame::missing(&self.split)?;
             if missing == 0 {
                 let mut frame = std::mem::take(&mut self.split);
-                let safe = self.mend(&mut frame);
+                let safe = self.repair(&mut frame);
                 frame.truncate(safe);
                 self.split = frame;
                 self.handed = Some(0);
@@ -160,7 +160,7 @@ impl Sanitiser {
 
     /// Repairs every whole frame in `bytes`. Returns how many of the leading bytes are safe to pass on; the others are the beginning of a
     /// split frame, and were moved to `split`.
-    fn mend(&mut self, bytes: &mut [u8]) -> usize {
+    fn repair(&mut self, bytes: &mut [u8]) -> usize {
         let (mut at, mut end) = (0, bytes.len());
         loop {
             if self.foreign {
@@ -180,7 +180,7 @@ impl Sanitiser {
                     at += HEAD;
                 }
                 Head::Repaired { total } if total <= COLLECT_MAX && total <= end - at => {
-                    let kept = self.mend_frame(&mut bytes[at..at + total]);
+                    let kept = self.repair_frame(&mut bytes[at..at + total]);
                     if kept < total {
                         bytes.copy_within(at + total..end, at + kept);
                         end -= total - kept;
@@ -208,7 +208,7 @@ impl Sanitiser {
 
     /// Repairs one whole method or content header frame. Returns its length, which is smaller only if lapin would have refused the frame
     /// for its size.
-    fn mend_frame(&mut self, frame: &mut [u8]) -> usize {
+    fn repair_frame(&mut self, frame: &mut [u8]) -> usize {
         let total = frame.len();
         if frame[total - 1] != FRAME_END {
             self.foreign = true;
@@ -216,17 +216,17 @@ impl Sanitiser {
         }
         let channel = u16::from_be_bytes([frame[1], frame[2]]);
         if frame[0] == METHOD {
-            self.mend_method(channel, &mut frame[HEAD..total - 1]);
+            self.repair_method(channel, &mut frame[HEAD..total - 1]);
             total
         } else {
-            self.mend_header(channel, frame)
+            self.repair_header(channel, frame)
         }
     }
 
-    fn mend_header(&mut self, channel: u16, frame: &mut [u8]) -> usize {
+    fn repair_header(&mut self, channel: u16, frame: &mut [u8]) -> usize {
         let end = frame.len() - 1;
         let payload = &mut frame[HEAD..end];
-        let mut mended = properties::mend(payload);
+        let mut mended = properties::repair(payload);
         let room = self.frame_max - OVERHEAD;
         let mut kept = payload.len();
         if kept > room {
@@ -242,8 +242,8 @@ impl Sanitiser {
         kept + OVERHEAD
     }
 
-    fn mend_method(&mut self, channel: u16, payload: &mut [u8]) {
-        let (event, mended) = method::mend(payload);
+    fn repair_method(&mut self, channel: u16, payload: &mut [u8]) {
+        let (event, mended) = method::repair(payload);
         let mut delivery = 0;
         match event {
             Event::Content { tag } => {

@@ -36,7 +36,7 @@ const PROPERTIES: [Property; 14] = [
 ];
 
 /// Repairs a content header. One without property flags is left alone: no publisher can cause it.
-pub(super) fn mend(payload: &mut [u8]) -> Repaired {
+pub(super) fn repair(payload: &mut [u8]) -> Repaired {
     let mut mended = Repaired::default();
     if payload.len() < LIST {
         return mended;
@@ -47,8 +47,8 @@ pub(super) fn mend(payload: &mut [u8]) -> Repaired {
     };
     for (property, value) in PROPERTIES.into_iter().zip(values) {
         match property {
-            Property::Name(name) if text::mend(&mut payload[value.clone()]) => mended |= name,
-            Property::Headers => mended |= table::mend(&mut payload[value]),
+            Property::Name(name) if text::repair(&mut payload[value.clone()]) => mended |= name,
+            Property::Headers => mended |= table::repair(&mut payload[value]),
             _ => {}
         }
     }

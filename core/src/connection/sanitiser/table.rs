@@ -28,8 +28,8 @@ pub(super) struct Field {
 }
 
 /// Repairs the content of a table (headers, server properties), as far as it is well formed.
-pub(super) fn mend(table: &mut [u8]) -> Repaired {
-    mend_container(table, Kind::Table, 0)
+pub(super) fn repair(table: &mut [u8]) -> Repaired {
+    repair_container(table, Kind::Table, 0)
 }
 
 /// Whether `table` is a sequence of whole fields of known types. The content of containers is not checked.
@@ -43,12 +43,12 @@ pub(super) fn field(table: &[u8], at: usize) -> Option<Field> {
 }
 
 /// [`MAX_DEPTH`] bounds the recursion. The order is the parser's, so the parser meets nothing that was not repaired.
-fn mend_container(bytes: &mut [u8], kind: Kind, depth: usize) -> Repaired {
+fn repair_container(bytes: &mut [u8], kind: Kind, depth: usize) -> Repaired {
     let mut mended = Repaired::default();
     let mut at = 0;
     while let Some(field) = next(bytes, at, kind) {
         at = field.value.end;
-        if text::mend(&mut bytes[field.key]) {
+        if text::repair(&mut bytes[field.key]) {
             mended |= Repaired::HEADER_KEY;
         }
         let inner = match bytes[field.tag] {
@@ -64,7 +64,7 @@ fn mend_container(bytes: &mut [u8], kind: Kind, depth: usize) -> Repaired {
             bytes[field.tag] = BYTES;
             mended |= Repaired::MALFORMED_TABLE;
         } else {
-            mended |= mend_container(&mut bytes[content], inner, depth + 1);
+            mended |= repair_container(&mut bytes[content], inner, depth + 1);
         }
     }
     mended

@@ -1,7 +1,7 @@
 //! Names that lapin reads as UTF-8, and RabbitMQ as bytes.
 
 /// Replaces each byte of every invalid sequence by `?`. Returns whether there was one.
-pub(super) fn mend(mut name: &mut [u8]) -> bool {
+pub(super) fn repair(mut name: &mut [u8]) -> bool {
     // Nearly all names are ASCII, and for short ones this check is faster.
     if name.is_ascii() {
         return false;
@@ -18,9 +18,9 @@ pub(super) fn mend(mut name: &mut [u8]) -> bool {
 }
 
 /// Repairs the short string at `at`. Returns where it ends and whether it was repaired, or `None` if `bytes` ends before it does.
-pub(super) fn mend_at(bytes: &mut [u8], at: usize) -> Option<(usize, bool)> {
+pub(super) fn repair_at(bytes: &mut [u8], at: usize) -> Option<(usize, bool)> {
     let start = at.checked_add(1)?;
     let end = start + usize::from(*bytes.get(at)?);
-    let mended = mend(bytes.get_mut(start..end)?);
+    let mended = repair(bytes.get_mut(start..end)?);
     Some((end, mended))
 }

@@ -9,14 +9,14 @@ use super::{Command, Commands, Engine, Now, sessions::Channel};
 
 /// The questions on the current channel and their answers, by number.
 #[derive(Debug, Default)]
-pub(super) struct Syncs {
+pub(super) struct AckBarrier {
     asked: u64,
     answered: u64,
     /// The original of a detour was settled since the last question.
     unread: bool,
 }
 
-impl Syncs {
+impl AckBarrier {
     /// The original of a detour is settled, and its copy will come.
     pub(super) fn settled_a_detour(&mut self) {
         self.unread = true;
@@ -44,7 +44,7 @@ impl Engine {
         if let Some(Channel { session, .. }) = self.channel {
             self.flush(now, true, out);
             // Acknowledgements kept back while a consumer is replaced are not sent yet.
-            self.syncs.unread &= self.intake.is_changing();
+            self.syncs.unread &= self.prefetch_control.is_changing();
             self.syncs.asked += 1;
             let number = self.syncs.asked;
             out.add(Command::Sync { session, number });
@@ -55,7 +55,7 @@ impl Engine {
     /// Asks for copies that came from a detour and are kept until their originals are gone.
     pub(super) fn sync_detours(&mut self, now: Now, out: &mut Commands) {
         let wanted = self.syncs.unread && self.detours == 0 && !self.spares.is_empty();
-        if wanted && !self.intake.is_changing() {
+        if wanted && !self.prefetch_control.is_changing() {
             self.sync(now, out);
         }
     }

@@ -6,13 +6,14 @@ use std::{sync::Arc, time::Duration};
 use super::{
     super::{Consumer, Received},
     command::{Copy, Return},
-    delivery_state::{Consequence, Copying, Purpose},
+    delivery_state::{NextAction, PendingCopy, Purpose},
     mutants::{self, Mutant},
 };
 use crate::{
     BasicProperties, Strategy,
     retry::{
-        Action, Failure, Handover, Origin, Outcome, ParkReason, Stamp, decide, hand_over, headers,
+        Action, CopyHeaders, Failure, Handover, Origin, Outcome, ParkReason, decide, hand_over,
+        headers,
     },
     telemetry::Event,
     topology::{self, Detour, HANDOVER_QUEUE, Route, Wait, parking_queue},
@@ -26,7 +27,7 @@ const LONGEST_HOLD: Duration = Duration::from_secs(60);
 const MOST_CRASHES: u32 = 1_000;
 
 /// A message, and everything that decides what happens to it.
-pub(in crate::consumer) struct Case<'a> {
+pub(in crate::consumer) struct AttemptContext<'a> {
     pub(in crate::consumer) options: &'a Consumer,
     pub(in crate::consumer) origin: &'a Origin,
     pub(in crate::consumer) received: &'a Received,
@@ -38,11 +39,11 @@ pub(in crate::consumer) struct Case<'a> {
     pub(in crate::consumer) copies: bool,
 }
 
-impl Case<'_> {
+impl AttemptContext<'_> {
     /// What follows from the end of an attempt. `draw` is any random number, for the jitter.
-    pub(in crate::consumer) fn after(&self, outcome: &Outcome, draw: u64) -> Consequence {
+    pub(in crate::consumer) fn after(&self, outcome: &Outcome, draw: u64) -> NextAction {
         if *outcome == Outcome::Ack {
-            return Consequence::Ack;
+            return NextAction::Ack;
         }
         if !self.options.dlx {
             self.rejected(outcome)
@@ -54,11 +55,11 @@ impl Case<'_> {
     }
 
     /// What a service must do with it.
-    fn handed_over(&self, outcome: &Outcome) -> Consequence {
+    fn handed_over(&self, outcome: &Outcome) -> NextAction {
         let (state, is_mended) = (&self.received.state, self.received.mended.is_some());
         let Some((handover, failure)) = hand_over(state, outcome, &self.options.limits, is_mended)
         else {
-            return Consequence::Ack;
+            return NextAction::Ack;
         };
         let event = match handover {
             Handover::Park(reason) => return self.park(reason, &failure),
@@ -80,7 +81,7 @@ impl Case<'_> {
         failure: &Failure,
         event: Event,
         purpose: Purpose,
-    ) -> Consequence {
+    ) -> NextAction {
         let queue = &self.options.queue;
         let copy = Copy {
             exchange: String::new(),
@@ -88,10 +89,10 @@ impl Case<'_> {
             properties: Arc::new(self.stamp().handed_over(queue, handover, crashes, failure)),
             mandatory: true,
         };
-        copying(copy, event, purpose)
+        pending_copy(copy, event, purpose)
     }
 
-    fn retried(&self, outcome: &Outcome, draw: u64) -> Consequence {
+    fn retried(&self, outcome: &Outcome, draw: u64) -> NextAction {
         let (received, state) = (self.received, &self.received.state);
         let failure = failure_of(outcome);
         let policy = self.options.rules.policy(
@@ -105,14 +106,14 @@ impl Case<'_> {
             action = Action::Park(ParkReason::Undecodable);
         }
         match action {
-            Action::Ack => Consequence::Ack,
+            Action::Ack => NextAction::Ack,
             Action::Retry {
                 retry,
                 delay,
                 chosen,
             } => {
                 let wait = if chosen {
-                    Wait::Ladder(delay)
+                    Wait::DelayStep(delay)
                 } else {
                     Wait::Policy(delay)
                 };
@@ -128,7 +129,7 @@ impl Case<'_> {
                 })
             }
             Action::Defer { deferral, delay } => {
-                self.wait(Wait::Ladder(delay), self.deferred(delay), |expiration| {
+                self.wait(Wait::DelayStep(delay), self.deferred(delay), |expiration| {
                     self.stamp().deferral(deferral, expiration)
                 })
             }
@@ -147,21 +148,21 @@ impl Case<'_> {
 
     /// Without retries the queue's own dead-lettering decides. There are no waiting queues: a deferred message is held for a while, and
     /// then goes to the tail of its queue as a copy. A requeue would use up the broker's delivery limit.
-    fn rejected(&self, outcome: &Outcome) -> Consequence {
+    fn rejected(&self, outcome: &Outcome) -> NextAction {
         let state = &self.received.state;
         let failure = match outcome {
             Outcome::Defer { delay } => {
                 if mutants::has(Mutant::PutsBackDeferred) {
-                    return Consequence::Return(Return::Requeue, self.deferred(*delay));
+                    return NextAction::Return(Return::Requeue, self.deferred(*delay));
                 }
                 let deferral = state.deferrals.saturating_add(1);
                 if deferral <= self.options.limits.deferrals {
-                    let copying = self.to_its_own_queue(
+                    let pending_copy = self.to_its_own_queue(
                         self.stamp().deferral(deferral, None),
                         self.deferred(*delay),
                         Purpose::Deferral,
                     );
-                    return Consequence::Later((*delay).min(LONGEST_HOLD), Box::new(copying));
+                    return NextAction::Later((*delay).min(LONGEST_HOLD), Box::new(pending_copy));
                 }
                 self.deferred_too_often()
             }
@@ -172,11 +173,11 @@ impl Case<'_> {
             message_id: self.received.message_id(),
             error: failure.written(),
         };
-        Consequence::Return(Return::Reject, event)
+        NextAction::Return(Return::Reject, event)
     }
 
     /// Parks the message, or drops it if `park` is off.
-    pub(in crate::consumer) fn park(&self, reason: ParkReason, failure: &Failure) -> Consequence {
+    pub(in crate::consumer) fn park(&self, reason: ParkReason, failure: &Failure) -> NextAction {
         let event = Event::Parked {
             queue: self.queue(),
             message_id: self.received.message_id(),
@@ -185,7 +186,7 @@ impl Case<'_> {
             error: failure.written(),
         };
         if !self.options.park {
-            return Consequence::Drop(event);
+            return NextAction::Drop(event);
         }
         if self.options.strategy.hands_over() {
             let crashes = self.received.state.crashes;
@@ -198,11 +199,11 @@ impl Case<'_> {
             properties: Arc::new(self.stamp().parked(reason, failure)),
             mandatory: true,
         };
-        copying(copy, event, Purpose::Next)
+        pending_copy(copy, event, Purpose::Next)
     }
 
     /// Sends a message that never ran through a short wait, with this count of crashes.
-    pub(in crate::consumer) fn detour(&self, crashes: u32, how: Detour) -> Consequence {
+    pub(in crate::consumer) fn detour(&self, crashes: u32, how: Detour) -> NextAction {
         let crashes = crashes.min(MOST_CRASHES);
         let event = Event::Detoured {
             queue: self.queue(),
@@ -233,14 +234,14 @@ impl Case<'_> {
                     properties: Arc::new(self.stamp().detour(crashes, expiration)),
                     mandatory,
                 };
-                copying(copy, event, Purpose::Detour)
+                pending_copy(copy, event, Purpose::Detour)
             }
-            Route::DeadLetter | Route::Requeue => Consequence::Return(Return::Unstarted, event),
+            Route::DeadLetter | Route::Requeue => NextAction::Return(Return::Unstarted, event),
         }
     }
 
     /// Sends a message that its queue delivered too early to wait for the rest of its delay, before its next attempt.
-    pub(super) fn wait_on(&self, left: Duration) -> Consequence {
+    pub(super) fn send_to_remaining_wait(&self, left: Duration) -> NextAction {
         let crashes = self.received.state.crashes.min(MOST_CRASHES);
         let event = Event::Detoured {
             queue: self.queue(),
@@ -248,13 +249,13 @@ impl Case<'_> {
             crashes,
         };
         let stamp = self.stamp();
-        self.wait(Wait::Ladder(left), event, |expiration| {
+        self.wait(Wait::DelayStep(left), event, |expiration| {
             stamp.detour(crashes, expiration)
         })
     }
 
     /// A copy to the tail of its own queue, with its crashes unchanged, for a message that never ran.
-    pub(super) fn put_back(&self) -> Copying {
+    pub(super) fn requeue_unstarted(&self) -> PendingCopy {
         let event = Event::Requeued {
             queue: self.queue(),
             message_id: self.received.message_id(),
@@ -268,14 +269,14 @@ impl Case<'_> {
         properties: BasicProperties,
         event: Event,
         purpose: Purpose,
-    ) -> Copying {
+    ) -> PendingCopy {
         let copy = Copy {
             exchange: String::new(),
             routing_key: self.queue(),
             properties: Arc::new(properties),
             mandatory: true,
         };
-        Copying::new(copy, event, purpose)
+        PendingCopy::new(copy, event, purpose)
     }
 
     /// Sends a message to its wait.
@@ -284,11 +285,13 @@ impl Case<'_> {
         wait: Wait,
         event: Event,
         stamped: impl FnOnce(Option<u64>) -> BasicProperties,
-    ) -> Consequence {
+    ) -> NextAction {
         let queue = &self.options.queue;
         let route = self.options.strategy.scheme().route(queue, wait);
         let route = match (route, wait) {
-            (Route::Requeue, Wait::Policy(delay)) if self.copies => Route::ladder(queue, delay),
+            (Route::Requeue, Wait::Policy(delay)) if self.copies => {
+                Route::delay_steps(queue, delay)
+            }
             (route, _) => route,
         };
         match route {
@@ -309,10 +312,10 @@ impl Case<'_> {
                     properties: Arc::new(properties),
                     mandatory,
                 };
-                copying(copy, event, Purpose::Next)
+                pending_copy(copy, event, Purpose::Next)
             }
-            Route::DeadLetter => Consequence::Return(Return::DeadLetter, event),
-            Route::Requeue => Consequence::Return(Return::Requeue, event),
+            Route::DeadLetter => NextAction::Return(Return::DeadLetter, event),
+            Route::Requeue => NextAction::Return(Return::Requeue, event),
         }
     }
 
@@ -331,8 +334,8 @@ impl Case<'_> {
         ))
     }
 
-    fn stamp(&self) -> Stamp<'_> {
-        Stamp {
+    fn stamp(&self) -> CopyHeaders<'_> {
+        CopyHeaders {
             origin: self.origin,
             properties: &self.received.properties,
             exchange: self.received.exchange(),
@@ -348,8 +351,8 @@ impl Case<'_> {
     }
 }
 
-fn copying(copy: Copy, event: Event, purpose: Purpose) -> Consequence {
-    Consequence::Copy(Box::new(Copying::new(copy, event, purpose)))
+fn pending_copy(copy: Copy, event: Event, purpose: Purpose) -> NextAction {
+    NextAction::Copy(Box::new(PendingCopy::new(copy, event, purpose)))
 }
 
 fn failure_of(outcome: &Outcome) -> Failure {

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use tracing::warn;
 
 use super::{
-    super::{Delivery, Message, Received, Token, timers::Task},
-    Arrival, Commands, Engine, Now, Return,
-    delivery_state::{Entry, Held, Phase},
+    super::{Delivery, Message, Received, Token, timers::TimerTask},
+    Commands, Engine, IncomingDelivery, Now, Return,
+    delivery_state::{DeliveryState, HoldReason, Phase},
     mutants::{self, Mutant},
 };
 use crate::{
-    retry::{Admission, Failure, ParkReason, Past, RetryState, admit, headers, with_reply_to},
+    retry::{
+        Admission, DeliveryPast, Failure, ParkReason, RetryState, admit, headers, with_reply_to,
+    },
     telemetry::Event,
     topology::Detour,
 };
@@ -25,11 +27,11 @@ impl Engine {
         &mut self,
         session: u64,
         consumer: u64,
-        arrival: Arrival,
+        arrival: IncomingDelivery,
         now: Now,
         out: &mut Commands,
     ) {
-        self.intake.delivered(consumer);
+        self.prefetch_control.delivered(consumer);
         if let Some(channel) = &mut self.channel {
             channel.acks.delivered(arrival.tag);
         }
@@ -49,7 +51,7 @@ impl Engine {
         }
         let returned_unseen = received.redelivered && self.returned_unseen > 0;
         self.returned_unseen -= usize::from(returned_unseen);
-        let token = self.entries.insert(Entry {
+        let token = self.entries.insert(DeliveryState {
             received: Arc::clone(&received),
             session,
             consumer,
@@ -68,7 +70,7 @@ impl Engine {
             self.tell(Event::AlreadyHandled { queue, message_id }, out);
             self.release(token, now);
         } else if self.drain.is_some()
-            || self.pausing.is_pausing() && !self.begins_anew(&received.state)
+            || self.circuit_breaker.is_pausing() && !self.must_detour_unstarted(&received.state)
         {
             self.keep(token, now);
         } else {
@@ -76,11 +78,11 @@ impl Engine {
         }
     }
 
-    fn read(&self, arrival: Arrival) -> Received {
+    fn read(&self, arrival: IncomingDelivery) -> Received {
         let state = RetryState::read(
             &self.name,
             self.counting,
-            Past::of(arrival.redelivered, self.is_classic),
+            DeliveryPast::of(arrival.redelivered, self.is_classic),
             &arrival.properties,
         );
         for (header, why) in &state.distrusted {
@@ -100,32 +102,32 @@ impl Engine {
 
     /// Whether a message takes a detour without having run. That includes a pause: connections lost again and again would use up the
     /// delivery limit of messages kept there.
-    fn begins_anew(&self, state: &RetryState) -> bool {
+    fn must_detour_unstarted(&self, state: &RetryState) -> bool {
         self.options.dlx && matches!(admit(state, &self.options.limits), Admission::Detour { .. })
     }
 
     /// Keeps a message that may not run now. The message of a narrow consumer stays, so that no more come; what a wide consumer still
     /// brings is requeued.
     pub(super) fn keep(&mut self, token: Token, now: Now) {
-        if self.drain.is_none() && self.intake.is_narrow() {
-            self.spare(token, now);
+        if self.drain.is_none() && self.prefetch_control.is_narrow() {
+            self.hold_until_admitted(token, now);
         } else {
-            self.give_back_soon(token);
+            self.requeue_soon(token);
         }
     }
 
     /// Holds a message until it may run. A pause may begin meanwhile, and last longer than `consumer_timeout`. A message that was held
     /// before is requeued at the time scheduled then.
-    fn spare(&mut self, token: Token, now: Now) {
+    fn hold_until_admitted(&mut self, token: Token, now: Now) {
         let Some(entry) = self.entries.get_mut(token) else {
             return;
         };
         if !entry.is_spare() {
-            entry.phase = Phase::Held(Held::Spare);
-            self.agenda.add(
+            entry.phase = Phase::Held(HoldReason::Spare);
+            self.timers.add(
                 now.at + self.consumer_timeout.longest(),
                 token,
-                Task::HoldNoLonger,
+                TimerTask::HoldNoLonger,
             );
         }
         self.spares.push(token);
@@ -137,7 +139,7 @@ impl Engine {
         };
         let received = Arc::clone(&entry.received);
         let returned_unseen = entry.returned_unseen;
-        if self.waits_on(token, &received, now, out) {
+        if self.send_early_redelivery_to_wait(token, &received, now, out) {
             return;
         }
         let admission = if self.options.dlx {
@@ -158,11 +160,11 @@ impl Engine {
             Admission::Run
                 if received.state.crashes > 0 && (self.detours > 0 || !self.syncs.are_done()) =>
             {
-                self.spare(token, now);
+                self.hold_until_admitted(token, now);
             }
             Admission::Run => {
-                self.singly = self.singly.saturating_sub(1);
-                if !self.pausing.is_probing() {
+                self.one_by_one = self.one_by_one.saturating_sub(1);
+                if !self.circuit_breaker.is_probing() {
                     // Among many suspects, one that is none says little about the next.
                     self.cautious = self.suspicion > 0;
                     self.suspicion = self.suspicion.saturating_sub(1);
@@ -175,8 +177,8 @@ impl Engine {
             }
             Admission::RunAlone
                 if self.suspect.is_some()
-                    && self.intake.is_narrow()
-                    && !self.was_blamed_enough(crashes) =>
+                    && self.prefetch_control.is_narrow()
+                    && !self.reached_suspect_limit(crashes) =>
             {
                 self.keep(token, now);
             }
@@ -189,9 +191,9 @@ impl Engine {
                 } else {
                     Detour::Longer
                 };
-                let consequence = self.case(&received, now).detour(crashes, how);
+                let next_action = self.case(&received, now).detour(crashes, how);
                 self.settle_before_suspect(token);
-                self.follow(token, consequence, now, out);
+                self.follow(token, next_action, now, out);
             }
             Admission::Detour { .. }
                 if !received.state.uncounted_crash && mutants::has(Mutant::SpendsTheLimit) =>
@@ -199,24 +201,24 @@ impl Engine {
                 self.hand_out(token, out);
             }
             Admission::Detour { crashes } => {
-                let consequence = self.case(&received, now).detour(crashes, Detour::Shortest);
+                let next_action = self.case(&received, now).detour(crashes, Detour::Shortest);
                 self.settle_before_suspect(token);
-                self.follow(token, consequence, now, out);
+                self.follow(token, next_action, now, out);
             }
             Admission::Park(reason) => {
                 let failure =
                     Failure::new(format!("it came back without an answer {crashes} times"));
                 let case = self.case(&received, now);
-                let consequence = case.park(reason, &failure);
-                case.say(&failure, &consequence);
+                let next_action = case.park(reason, &failure);
+                case.log_failure(&failure, &next_action);
                 self.settle_before_suspect(token);
-                self.follow(token, consequence, now, out);
+                self.follow(token, next_action, now, out);
             }
         }
     }
 
     /// Sends a message away that came back too early. Its attempt has not begun.
-    fn waits_on(
+    fn send_early_redelivery_to_wait(
         &mut self,
         token: Token,
         received: &Received,
@@ -226,7 +228,10 @@ impl Engine {
         if !received.redelivered || !self.early.expects() {
             return false;
         }
-        let (mark, retries) = (self.memory.likeness(received), received.state.retries);
+        let (mark, retries) = (
+            self.memory.redelivery_hash(received),
+            received.state.retries,
+        );
         let Some(left) = self.early.left(mark, retries, now.at) else {
             return false;
         };
@@ -238,9 +243,9 @@ impl Engine {
                  `retryrmq doctor` names it, RQ123). It waits as a copy, and so do all that fail until the consumer reconnects"
             );
         }
-        let consequence = self.case(received, now).wait_on(left);
+        let next_action = self.case(received, now).send_to_remaining_wait(left);
         self.settle_before_suspect(token);
-        self.follow(token, consequence, now, out);
+        self.follow(token, next_action, now, out);
         true
     }
 
@@ -259,7 +264,7 @@ impl Engine {
         let returns = counted.flatten().filter(|_| received.redelivered);
         let next = returns.unwrap_or(0).saturating_add(1);
         let delay = self.options.rules.otherwise.delay(next, 0);
-        let mark = self.memory.likeness(&received);
+        let mark = self.memory.redelivery_hash(&received);
         let retries = received.state.retries;
         self.early.requeued(mark, retries, delay, now.at);
     }
@@ -275,17 +280,17 @@ impl Engine {
 
     /// Whether a message has been a suspect for long. A message kept beside another one is counted for that one's crash, and in a short
     /// queue it may be the same message every time.
-    fn was_blamed_enough(&self, crashes: u32) -> bool {
+    fn reached_suspect_limit(&self, crashes: u32) -> bool {
         crashes > self.options.limits.suspect + 1
     }
 
     pub(super) fn hand_out(&mut self, token: Token, out: &mut Commands) {
-        let alone = self.takes_singly() || self.intake.stays_narrow();
+        let alone = self.takes_one_by_one() || self.prefetch_control.stays_narrow();
         if let Some(entry) = self.entries.get_mut(token) {
             entry.phase = Phase::Out;
             let in_time = entry.since + self.consumer_timeout.longest();
-            self.unstarted_look.get_or_insert(in_time);
-            self.pausing.began(token);
+            self.unstarted_check.get_or_insert(in_time);
+            self.circuit_breaker.began(token);
             let message = Message(Arc::clone(&entry.received));
             out.deliveries.push(Delivery {
                 token,
@@ -297,11 +302,14 @@ impl Engine {
 
     /// Gives kept messages their turn: as the next suspect, as the probe, or as one of many.
     pub(super) fn readmit(&mut self, now: Now, out: &mut Commands) {
-        if self.suspect.is_some() || self.pausing.is_pausing() || self.drain.is_some() {
+        if self.suspect.is_some() || self.circuit_breaker.is_pausing() || self.drain.is_some() {
             return;
         }
         for token in std::mem::take(&mut self.spares) {
-            let held = self.entries.get_mut(token).is_some_and(Entry::is_spare);
+            let held = self
+                .entries
+                .get_mut(token)
+                .is_some_and(DeliveryState::is_spare);
             if held && self.suspect.is_some() {
                 self.spares.push(token);
             } else if held {

@@ -10,7 +10,7 @@ use std::{borrow::Cow, fmt, time::Duration};
 
 use tracing::{debug, info, warn};
 
-use super::{action::Case, delivery_state::Consequence};
+use super::{action::AttemptContext, delivery_state::NextAction};
 use crate::{
     retry::{Failure, ParkReason, format_duration},
     telemetry::{ATTEMPT, Event},
@@ -23,7 +23,7 @@ const MOST: usize = 512;
 /// What follows from an attempt that was not a success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Follows {
+pub enum NextStep {
     /// The message waits for its next attempt.
     Retried(Duration),
     /// A service decides.
@@ -40,7 +40,7 @@ pub enum Follows {
     Lost,
 }
 
-impl Follows {
+impl NextStep {
     /// One of each kind.
     #[must_use]
     pub fn one_of_each() -> [Self; 7] {
@@ -83,7 +83,7 @@ impl Follows {
 
 /// The line of one attempt.
 #[derive(Debug)]
-pub struct Sentence<'a> {
+pub struct AttemptLogLine<'a> {
     attempt: u32,
     /// `None` if the service or the queue decides how often the message may be retried.
     most: Option<u32>,
@@ -91,15 +91,15 @@ pub struct Sentence<'a> {
     queue: &'a str,
     error_type: &'a str,
     error: &'a str,
-    follows: Follows,
+    follows: NextStep,
 }
 
-impl Sentence<'_> {
+impl AttemptLogLine<'_> {
     /// The line of an attempt for documentation: message 4711 may be tried twice, with 200 ms in between.
     #[must_use]
-    pub fn example(follows: Follows) -> Self {
-        let given_up = matches!(follows, Follows::Parked(_) | Follows::Dropped(_));
-        let others_decide = matches!(follows, Follows::HandedOver | Follows::Rejected);
+    pub fn example(follows: NextStep) -> Self {
+        let given_up = matches!(follows, NextStep::Parked(_) | NextStep::Dropped(_));
+        let others_decide = matches!(follows, NextStep::HandedOver | NextStep::Rejected);
         Self {
             attempt: if given_up { 2 } else { 1 },
             most: (!others_decide).then_some(2),
@@ -112,7 +112,7 @@ impl Sentence<'_> {
     }
 }
 
-impl fmt::Display for Sentence<'_> {
+impl fmt::Display for AttemptLogLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "attempt {} of ", self.attempt)?;
         if let Some(most) = self.most {
@@ -123,7 +123,7 @@ impl fmt::Display for Sentence<'_> {
             None => f.write_str("a message without id")?,
         }
         write!(f, " in {}", shown(self.queue))?;
-        if let Follows::Deferred(delay) = self.follows {
+        if let NextStep::Deferred(delay) = self.follows {
             return write!(f, " is deferred; again in {}", format_duration(delay));
         }
         f.write_str(" failed: ")?;
@@ -134,42 +134,42 @@ impl fmt::Display for Sentence<'_> {
         }
         write!(f, "{}; ", shown(self.error))?;
         match self.follows {
-            Follows::Retried(delay) => write!(f, "retry in {}", format_duration(delay)),
-            Follows::HandedOver => f.write_str("handed over to the service"),
-            Follows::Parked(reason) => write!(f, "parked as {reason}"),
-            Follows::Dropped(reason) => {
+            NextStep::Retried(delay) => write!(f, "retry in {}", format_duration(delay)),
+            NextStep::HandedOver => f.write_str("handed over to the service"),
+            NextStep::Parked(reason) => write!(f, "parked as {reason}"),
+            NextStep::Dropped(reason) => {
                 write!(f, "given up as {reason} and dropped, because `park` is off")
             }
-            Follows::Rejected => f.write_str("rejected"),
-            Follows::Lost => f.write_str("it is redelivered, because the connection was lost"),
-            Follows::Deferred(_) => Ok(()),
+            NextStep::Rejected => f.write_str("rejected"),
+            NextStep::Lost => f.write_str("it is redelivered, because the connection was lost"),
+            NextStep::Deferred(_) => Ok(()),
         }
     }
 }
 
-impl Case<'_> {
+impl AttemptContext<'_> {
     /// Logs what failed and what follows.
-    pub(super) fn say(&self, failure: &Failure, consequence: &Consequence) {
-        let (follows, error) = match consequence.event() {
-            Some(Event::Retried { delay, error, .. }) => (Follows::Retried(*delay), error),
-            Some(Event::HandedOver { error, .. }) => (Follows::HandedOver, error),
+    pub(super) fn log_failure(&self, failure: &Failure, next_action: &NextAction) {
+        let (follows, error) = match next_action.event() {
+            Some(Event::Retried { delay, error, .. }) => (NextStep::Retried(*delay), error),
+            Some(Event::HandedOver { error, .. }) => (NextStep::HandedOver, error),
             Some(Event::Parked { reason, error, .. }) if self.options.park => {
-                (Follows::Parked(*reason), error)
+                (NextStep::Parked(*reason), error)
             }
-            Some(Event::Parked { reason, error, .. }) => (Follows::Dropped(*reason), error),
-            Some(Event::Rejected { error, .. }) => (Follows::Rejected, error),
-            Some(Event::Deferred { delay, .. }) => (Follows::Deferred(*delay), &failure.error),
+            Some(Event::Parked { reason, error, .. }) => (NextStep::Dropped(*reason), error),
+            Some(Event::Rejected { error, .. }) => (NextStep::Rejected, error),
+            Some(Event::Deferred { delay, .. }) => (NextStep::Deferred(*delay), &failure.error),
             _ => return,
         };
         self.log(failure, error, follows);
     }
 
     /// Logs that an attempt failed whose connection was lost meanwhile: the message is back in its queue.
-    pub(super) fn say_lost(&self, failure: &Failure) {
-        self.log(failure, &failure.error, Follows::Lost);
+    pub(super) fn log_lost(&self, failure: &Failure) {
+        self.log(failure, &failure.error, NextStep::Lost);
     }
 
-    fn log(&self, failure: &Failure, error: &str, follows: Follows) {
+    fn log(&self, failure: &Failure, error: &str, follows: NextStep) {
         // For loggers that search by field. Its arguments are evaluated only for a line that somebody wants.
         macro_rules! line {
             ($log:ident, $($target:tt)*) => {{
@@ -190,7 +190,7 @@ impl Case<'_> {
         }
         match (follows, follows.level()) {
             // A program that reports attempts itself has no other line for this loss, so it is always logged.
-            (Follows::Dropped(_), _) => line!(warn,),
+            (NextStep::Dropped(_), _) => line!(warn,),
             (_, "warn") => line!(warn, target: ATTEMPT,),
             (_, "debug") => line!(debug, target: ATTEMPT,),
             _ => line!(info, target: ATTEMPT,),
@@ -201,8 +201,8 @@ impl Case<'_> {
         &'a self,
         failure: &'a Failure,
         error: &'a str,
-        follows: Follows,
-    ) -> Sentence<'a> {
+        follows: NextStep,
+    ) -> AttemptLogLine<'a> {
         let received = self.received;
         // The service or the queue decides how often it may be retried.
         let decides = self.options.dlx && !self.options.strategy.hands_over();
@@ -214,7 +214,7 @@ impl Case<'_> {
                 .policy(received.routing_key(), table, failure);
             policy.max_retries().saturating_add(1)
         });
-        Sentence {
+        AttemptLogLine {
             attempt: received.state.attempt(),
             most,
             message_id: received.message_id(),
@@ -246,10 +246,10 @@ mod tests {
             ("", "no answer", "no answer"),
             ("", ": no answer", ": no answer"),
         ] {
-            let sentence = Sentence {
+            let sentence = AttemptLogLine {
                 error_type,
                 error,
-                ..Sentence::example(Follows::Rejected)
+                ..AttemptLogLine::example(NextStep::Rejected)
             };
             let said = format!("attempt 1 of message 4711 in orders failed: {said}; rejected");
             assert_eq!(sentence.to_string(), said);

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tracing::warn;
 
 use super::{
-    super::{Token, timers::Task},
+    super::{Token, timers::TimerTask},
     Command, Commands, Engine, Now, Return,
-    delivery_state::{Consequence, Held, Phase},
+    delivery_state::{HoldReason, NextAction, Phase},
     mutants::{self, Mutant},
 };
 use crate::{
@@ -34,7 +34,7 @@ impl Engine {
             } else {
                 let received = Arc::clone(&entry.received);
                 if let Some(failure) = outcome.failure() {
-                    self.case(&received, now).say_lost(failure);
+                    self.case(&received, now).log_lost(failure);
                 }
                 self.counters.stale.inc();
                 self.forget(token);
@@ -53,12 +53,12 @@ impl Engine {
         }
         let draw = self.draws.u64(..);
         let case = self.case(&received, now);
-        let consequence = case.after(outcome, draw);
-        case.say(
+        let next_action = case.after(outcome, draw);
+        case.log_failure(
             outcome.failure().unwrap_or(&Failure::default()),
-            &consequence,
+            &next_action,
         );
-        self.follow(token, consequence, now, out);
+        self.follow(token, next_action, now, out);
         if failed {
             self.note_attempt(token, true, now, out);
         }
@@ -80,7 +80,7 @@ impl Engine {
                 && entry.received.redelivered
                 && matches!(
                     entry.phase,
-                    Phase::Out | Phase::Held(Held::Spare | Held::Suspect)
+                    Phase::Out | Phase::Held(HoldReason::Spare | HoldReason::Suspect)
                 )
                 && self.memory.are_alike(&entry.received, &received)
         });
@@ -97,41 +97,41 @@ impl Engine {
         }
     }
 
-    /// Carries out a consequence.
+    /// Carries out the next action.
     pub(super) fn follow(
         &mut self,
         token: Token,
-        consequence: Consequence,
+        next_action: NextAction,
         now: Now,
         out: &mut Commands,
     ) {
-        match consequence {
-            Consequence::Ack => self.release(token, now),
-            Consequence::Drop(event) => {
+        match next_action {
+            NextAction::Ack => self.release(token, now),
+            NextAction::Drop(event) => {
                 self.tell(event, out);
                 self.release(token, now);
             }
-            Consequence::Copy(copying) => self.publish(token, copying, now, out),
+            NextAction::Copy(pending_copy) => self.publish(token, pending_copy, now, out),
             // During the drain nothing is held.
-            Consequence::Later(_, copying) if self.drain.is_some() => {
-                self.tell(copying.event.clone(), out);
-                self.publish(token, copying, now, out);
+            NextAction::Later(_, pending_copy) if self.drain.is_some() => {
+                self.tell(pending_copy.event.clone(), out);
+                self.publish(token, pending_copy, now, out);
             }
-            Consequence::Later(delay, copying) => {
-                self.tell(copying.event.clone(), out);
-                self.set_phase(token, Phase::Held(Held::Deferred(copying)));
+            NextAction::Later(delay, pending_copy) => {
+                self.tell(pending_copy.event.clone(), out);
+                self.set_phase(token, Phase::Held(HoldReason::Deferred(pending_copy)));
                 // Not longer than the broker lets it be held.
                 let delay = delay.min(self.consumer_timeout.longest());
-                self.agenda.add(now.at + delay, token, Task::Defer);
+                self.timers.add(now.at + delay, token, TimerTask::Defer);
             }
             // The broker makes the copy, and cannot be asked to wait until the copy is safe.
-            Consequence::Return(Return::DeadLetter, event)
+            NextAction::Return(Return::DeadLetter, event)
                 if now.at < self.safe_from && !mutants::has(Mutant::RejectsEarly) =>
             {
-                self.set_phase(token, Phase::Held(Held::Rejecting(Box::new(event))));
-                self.agenda.add(self.safe_from, token, Task::Reject);
+                self.set_phase(token, Phase::Held(HoldReason::Rejecting(Box::new(event))));
+                self.timers.add(self.safe_from, token, TimerTask::Reject);
             }
-            Consequence::Return(how, event) => {
+            NextAction::Return(how, event) => {
                 if let Event::Rejected { error, .. } = &event
                     && !std::mem::replace(&mut self.warned_without_dlx, true)
                 {
@@ -162,18 +162,18 @@ impl Engine {
             .get_mut(token)
             .is_some_and(|entry| out(&entry.phase))
         {
-            self.give_back_soon(token);
+            self.requeue_soon(token);
         } else {
             self.counters.stale.inc();
         }
     }
 
     /// Requeues a message, as soon as it would not come again at once.
-    pub(super) fn give_back_soon(&mut self, token: Token) {
+    pub(super) fn requeue_soon(&mut self, token: Token) {
         let current = self.channel.as_ref().map(|channel| channel.session);
         match self.entries.get_mut(token) {
             Some(entry) if Some(entry.session) == current => {
-                entry.phase = Phase::Held(Held::Returning);
+                entry.phase = Phase::Held(HoldReason::Returning);
                 self.returning.push(token);
             }
             _ => self.forget(token),
@@ -182,11 +182,11 @@ impl Engine {
 
     /// Requeues messages in the order in which they came, because a quorum queue delivers them in the order in which they were
     /// requeued.
-    pub(super) fn return_what_can(&mut self, now: Now, out: &mut Commands) {
+    pub(super) fn requeue_in_order(&mut self, now: Now, out: &mut Commands) {
         let quiet = if self.drain.is_some() {
-            self.intake.is_closed()
+            self.prefetch_control.is_closed()
         } else {
-            self.intake.is_narrow() || !self.pausing.is_pausing()
+            self.prefetch_control.is_narrow() || !self.circuit_breaker.is_pausing()
         };
         if self.returning.is_empty() || !quiet {
             return;
@@ -195,23 +195,24 @@ impl Engine {
             .into_iter()
             .filter_map(|token| {
                 let entry = self.entries.get_mut(token)?;
-                matches!(entry.phase, Phase::Held(Held::Returning)).then_some((entry.tag, token))
+                matches!(entry.phase, Phase::Held(HoldReason::Returning))
+                    .then_some((entry.tag, token))
             })
             .collect();
         returning.sort_unstable();
         returning.dedup();
         for (_, token) in returning {
-            self.put_back(token, now, out);
+            self.requeue_unstarted(token, now, out);
         }
     }
 
     /// Requeues an unstarted message, or a copy of it, so that it does not count as a crash.
-    pub(super) fn put_back(&mut self, token: Token, now: Now, out: &mut Commands) {
+    pub(super) fn requeue_unstarted(&mut self, token: Token, now: Now, out: &mut Commands) {
         let Some(entry) = self.entries.get_mut(token) else {
             return;
         };
         let received = Arc::clone(&entry.received);
-        let copy = !self.options.put_back_whole
+        let copy = !self.options.requeue_unchanged
             && crate::retry::returns_as_copy(
                 &received.state,
                 &self.options.limits,
@@ -219,8 +220,8 @@ impl Engine {
                 self.nack_is_uncounted,
             );
         if copy {
-            let copying = self.case(&received, now).put_back();
-            self.publish(token, Box::new(copying), now, out);
+            let pending_copy = self.case(&received, now).requeue_unstarted();
+            self.publish(token, Box::new(pending_copy), now, out);
         } else {
             self.give_back(token, Return::Unstarted, out);
         }

@@ -5,34 +5,34 @@ use tracing::{info, warn};
 use super::{
     super::{
         Token,
-        circuit_breaker::{Budget, Pause},
+        circuit_breaker::{FailureWindow, Pause},
     },
-    Command, Commands, Engine, Moment, Now,
+    Command, Commands, Engine, EngineTime, Now,
 };
 use crate::telemetry::Event;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum BreakerState {
     Off,
-    Until(Moment),
+    Until(EngineTime),
     /// One message decides.
     Probing,
 }
 
 #[derive(Debug)]
-pub(super) struct Pausing {
-    budget: Option<Budget>,
-    stage: Stage,
+pub(super) struct CircuitBreaker {
+    budget: Option<FailureWindow>,
+    stage: BreakerState,
     /// Messages handed to handlers since the probing began: one, and one more whenever that takes long. Attempts that began before say
     /// nothing about now.
     probes: Vec<Token>,
 }
 
-impl Pausing {
+impl CircuitBreaker {
     pub(super) fn new(rule: Option<Pause>) -> Self {
         Self {
-            budget: rule.map(Budget::new),
-            stage: Stage::Off,
+            budget: rule.map(FailureWindow::new),
+            stage: BreakerState::Off,
             probes: Vec::new(),
         }
     }
@@ -44,21 +44,21 @@ impl Pausing {
     }
 
     pub(super) fn is_off(&self) -> bool {
-        self.stage == Stage::Off
+        self.stage == BreakerState::Off
     }
 
     pub(super) fn is_pausing(&self) -> bool {
-        matches!(self.stage, Stage::Until(_))
+        matches!(self.stage, BreakerState::Until(_))
     }
 
     pub(super) fn is_probing(&self) -> bool {
-        self.stage == Stage::Probing
+        self.stage == BreakerState::Probing
     }
 
-    pub(super) fn until(&self) -> Option<Moment> {
+    pub(super) fn until(&self) -> Option<EngineTime> {
         match self.stage {
-            Stage::Until(until) => Some(until),
-            Stage::Off | Stage::Probing => None,
+            BreakerState::Until(until) => Some(until),
+            BreakerState::Off | BreakerState::Probing => None,
         }
     }
 }
@@ -66,7 +66,7 @@ impl Pausing {
 impl Engine {
     #[cfg(test)]
     pub(super) fn is_pausing(&self) -> bool {
-        self.pausing.is_pausing()
+        self.circuit_breaker.is_pausing()
     }
 
     /// Records the end of an attempt.
@@ -77,29 +77,29 @@ impl Engine {
         now: Now,
         out: &mut Commands,
     ) {
-        let Some(budget) = &mut self.pausing.budget else {
+        let Some(budget) = &mut self.circuit_breaker.budget else {
             return;
         };
         let pause = budget.pause();
-        match self.pausing.stage {
-            Stage::Probing if !self.pausing.probes.contains(&token) => return,
-            Stage::Probing => {
+        match self.circuit_breaker.stage {
+            BreakerState::Probing if !self.circuit_breaker.probes.contains(&token) => return,
+            BreakerState::Probing => {
                 budget.reset();
-                self.pausing.probes.clear();
+                self.circuit_breaker.probes.clear();
                 if !failed {
-                    (self.pausing.stage, self.cautious) = (Stage::Off, false);
+                    (self.circuit_breaker.stage, self.cautious) = (BreakerState::Off, false);
                     info!(queue = %self.name, "the probe succeeded; taking messages again");
                     let queue = self.queue();
                     self.tell(Event::Resumed { queue }, out);
                     return;
                 }
             }
-            Stage::Until(_) => return,
-            Stage::Off if !budget.note(failed) => return,
-            Stage::Off => budget.reset(),
+            BreakerState::Until(_) => return,
+            BreakerState::Off if !budget.note(failed) => return,
+            BreakerState::Off => budget.reset(),
         }
         warn!(queue = %self.name, ?pause, "too many attempts fail; pausing");
-        self.pausing.stage = Stage::Until(now.at + pause);
+        self.circuit_breaker.stage = BreakerState::Until(now.at + pause);
         out.add(Command::Recall);
         let queue = self.queue();
         self.tell(
@@ -112,9 +112,13 @@ impl Engine {
     }
 
     pub(super) fn end_pause(&mut self, now: Now) {
-        if self.pausing.until().is_some_and(|until| now.at >= until) {
-            (self.pausing.stage, self.cautious) = (Stage::Probing, true);
-            self.pausing.probes.clear();
+        if self
+            .circuit_breaker
+            .until()
+            .is_some_and(|until| now.at >= until)
+        {
+            (self.circuit_breaker.stage, self.cautious) = (BreakerState::Probing, true);
+            self.circuit_breaker.probes.clear();
         }
     }
 }

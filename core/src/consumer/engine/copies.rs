@@ -5,9 +5,9 @@ use std::{sync::Arc, time::Duration};
 use tracing::warn;
 
 use super::{
-    super::{Token, timers::Task},
-    Command, Commands, Engine, Moment, Now, Return,
-    delivery_state::{Copying, Held, Phase, Purpose},
+    super::{Token, timers::TimerTask},
+    Command, Commands, Engine, EngineTime, Now, Return,
+    delivery_state::{HoldReason, PendingCopy, Phase, Purpose},
     mutants::{self, Mutant},
 };
 use crate::{Error, ErrorKind, Result, retry::must_be_copied_now, telemetry::Event};
@@ -30,24 +30,24 @@ impl Engine {
     pub(super) fn publish(
         &mut self,
         token: Token,
-        mut copying: Box<Copying>,
+        mut pending_copy: Box<PendingCopy>,
         now: Now,
         out: &mut Commands,
     ) {
         let Some(entry) = self.entries.get_mut(token) else {
             return;
         };
-        (copying.under_way, copying.published) = (true, now.at);
-        if copying.purpose == Purpose::Detour && !entry.takes_its_place {
+        (pending_copy.under_way, pending_copy.published) = (true, now.at);
+        if pending_copy.purpose == Purpose::Detour && !entry.takes_its_place {
             self.detours += usize::from(!std::mem::replace(&mut entry.on_detour, true));
         }
-        let copy = Box::new(copying.copy.clone());
+        let copy = Box::new(pending_copy.copy.clone());
         // Its consumer may be killed while the copy waits, and in the end the broker would drop the message.
         let at_once = must_be_copied_now(&entry.received.state);
         if !entry.takes_its_place && self.drain.is_none() {
             self.ways.push_back((now.at + LONGEST_WAY, token));
         }
-        entry.phase = Phase::Copying(copying);
+        entry.phase = Phase::Copying(pending_copy);
         self.watch_copy(now);
         if mutants::has(Mutant::PublishesTwice) {
             let copy = copy.clone();
@@ -66,7 +66,7 @@ impl Engine {
             && let Some(entry) = self.entries.get_mut(token)
             && let Some(channel) = &mut self.channel
         {
-            channel.acks.settle(entry.tag, Moment::ZERO);
+            channel.acks.settle(entry.tag, EngineTime::ZERO);
         }
     }
 
@@ -74,7 +74,7 @@ impl Engine {
     pub(super) fn copied(
         &mut self,
         token: Token,
-        stored: Result<Option<Moment>>,
+        stored: Result<Option<EngineTime>>,
         now: Now,
         out: &mut Commands,
     ) {
@@ -82,24 +82,24 @@ impl Engine {
         let Some(entry) = self.entries.get_mut(token) else {
             return;
         };
-        let Phase::Copying(copying) = &mut entry.phase else {
+        let Phase::Copying(pending_copy) = &mut entry.phase else {
             return;
         };
-        if !std::mem::replace(&mut copying.under_way, false) {
+        if !std::mem::replace(&mut pending_copy.under_way, false) {
             return;
         }
         let current = Some(entry.session) == current;
         match stored {
             Ok(safe_from) => {
                 let safe_from = safe_from.filter(|_| !mutants::has(Mutant::LetsGoEarly));
-                copying.is_young = safe_from.is_some();
+                pending_copy.is_young = safe_from.is_some();
                 // A deferral without waiting queues was reported before.
-                if copying.purpose != Purpose::Deferral {
-                    let event = copying.event.clone();
+                if pending_copy.purpose != Purpose::Deferral {
+                    let event = pending_copy.event.clone();
                     self.tell(event, out);
                 }
                 match safe_from {
-                    Some(safe) if current => self.agenda.add(safe, token, Task::Release),
+                    Some(safe) if current => self.timers.add(safe, token, TimerTask::Release),
                     Some(_) => self.forget(token), // the loss of the connection may have emptied the young queue
                     None => self.release(token, now),
                 }
@@ -122,17 +122,17 @@ impl Engine {
         };
         let received = Arc::clone(&entry.received);
         let since = entry.since;
-        let Phase::Copying(copying) = &mut entry.phase else {
+        let Phase::Copying(pending_copy) = &mut entry.phase else {
             return;
         };
-        copying.tries += 1;
-        let (tries, purpose) = (copying.tries, copying.purpose);
-        self.complain(error, received.message_id(), out);
+        pending_copy.tries += 1;
+        let (tries, purpose) = (pending_copy.tries, pending_copy.purpose);
+        self.warn_not_stored(error, received.message_id(), out);
         match purpose {
             // Its own queue is full or gone: it is requeued as it is, and is marked.
             Purpose::PutBack => self.give_back(token, Return::Unstarted, out),
             _ if draining && (error.is_permanent() || tries >= TRIES_IN_PLACE) => {
-                self.give_back_soon(token);
+                self.requeue_soon(token);
             }
             _ => {
                 let refused = error.is_permanent();
@@ -159,9 +159,9 @@ impl Engine {
                     }
                     let in_time = since + self.consumer_timeout.longest();
                     let when = if in_time > now.at { in_time } else { again };
-                    self.agenda.add(when, token, Task::GiveBack);
+                    self.timers.add(when, token, TimerTask::GiveBack);
                 } else {
-                    self.agenda.add(again, token, Task::Resubmit);
+                    self.timers.add(again, token, TimerTask::Resubmit);
                 }
             }
         }
@@ -172,10 +172,11 @@ impl Engine {
     /// those were lost.
     pub(super) fn withdraw_what_is_held_up(&self, now: Now, out: &mut Commands) {
         for (token, entry) in self.entries.iter() {
-            let is_held_up = |copying: &Copying| {
-                copying.under_way && now.at > copying.published + self.consumer_timeout.longest()
+            let is_held_up = |pending_copy: &PendingCopy| {
+                pending_copy.under_way
+                    && now.at > pending_copy.published + self.consumer_timeout.longest()
             };
-            if matches!(&entry.phase, Phase::Copying(copying) if is_held_up(copying))
+            if matches!(&entry.phase, Phase::Copying(pending_copy) if is_held_up(pending_copy))
                 && !mutants::has(Mutant::KeepsWhatIsHeldUp)
             {
                 out.add(Command::Withdraw { token });
@@ -185,12 +186,12 @@ impl Engine {
 
     /// Gives up the places of messages whose copies have been unconfirmed for long, so that others come. That includes copies from before a
     /// reconnect: an alarm may hold them for hours.
-    pub(super) fn look_after_copies(&mut self, now: Now) {
+    pub(super) fn expire_unconfirmed_copies(&mut self, now: Now) {
         let current = self.channel.as_ref().map(|channel| channel.session);
         while let Some((late, token)) = self.ways.front().copied() {
             let on_its_way = self.entries.get_mut(token).filter(|entry| {
                 !entry.takes_its_place
-                    && matches!(&entry.phase, Phase::Copying(copying) if copying.under_way)
+                    && matches!(&entry.phase, Phase::Copying(pending_copy) if pending_copy.under_way)
             });
             let Some(entry) = on_its_way else {
                 self.ways.pop_front();
@@ -208,7 +209,7 @@ impl Engine {
         }
     }
 
-    fn complain(&self, error: &Error, message_id: Option<String>, out: &mut Commands) {
+    fn warn_not_stored(&self, error: &Error, message_id: Option<String>, out: &mut Commands) {
         warn!(queue = %self.name, %error, "a copy could not be stored; its original is kept, and it is tried again");
         let (queue, error) = (self.queue(), error.to_string());
         let event = Event::PublishFailed {
@@ -220,8 +221,8 @@ impl Engine {
     }
 
     /// Does what was scheduled for now.
-    pub(super) fn keep_appointments(&mut self, now: Now, out: &mut Commands) {
-        while let Some((token, task)) = self.agenda.due(now.at) {
+    pub(super) fn run_due_timers(&mut self, now: Now, out: &mut Commands) {
+        while let Some((token, task)) = self.timers.due(now.at) {
             let current = self.channel.as_ref().map(|channel| channel.session);
             // A message that was settled in another way, or is with its handler, is left alone.
             let Some(entry) = self
@@ -237,21 +238,22 @@ impl Engine {
                 continue;
             }
             match task {
-                Task::Release => self.release(token, now),
-                Task::GiveBack | Task::HoldNoLonger => self.give_back_soon(token),
-                Task::Reject => {
-                    if let Phase::Held(Held::Rejecting(event)) =
+                TimerTask::Release => self.release(token, now),
+                TimerTask::GiveBack | TimerTask::HoldNoLonger => self.requeue_soon(token),
+                TimerTask::Reject => {
+                    if let Phase::Held(HoldReason::Rejecting(event)) =
                         std::mem::replace(&mut entry.phase, Phase::Out)
                     {
                         self.tell(*event, out);
                         self.give_back(token, Return::DeadLetter, out);
                     }
                 }
-                Task::Resubmit | Task::Defer => {
-                    if let Phase::Copying(copying) | Phase::Held(Held::Deferred(copying)) =
+                TimerTask::Resubmit | TimerTask::Defer => {
+                    if let Phase::Copying(pending_copy)
+                    | Phase::Held(HoldReason::Deferred(pending_copy)) =
                         std::mem::replace(&mut entry.phase, Phase::Out)
                     {
-                        self.publish(token, copying, now, out);
+                        self.publish(token, pending_copy, now, out);
                     }
                 }
             }
@@ -260,15 +262,15 @@ impl Engine {
 }
 
 /// Whether a message still waits for this task.
-fn is_still_due(task: Task, phase: &Phase) -> bool {
+fn is_still_due(task: TimerTask, phase: &Phase) -> bool {
     match (task, phase) {
-        (Task::Release, Phase::Copying(copying)) => copying.is_young,
-        (Task::Resubmit | Task::GiveBack, Phase::Copying(copying)) => {
-            copying.waits_for_another_try()
+        (TimerTask::Release, Phase::Copying(pending_copy)) => pending_copy.is_young,
+        (TimerTask::Resubmit | TimerTask::GiveBack, Phase::Copying(pending_copy)) => {
+            pending_copy.waits_for_another_try()
         }
-        (Task::Defer, Phase::Held(Held::Deferred(_)))
-        | (Task::Reject, Phase::Held(Held::Rejecting(_)))
-        | (Task::HoldNoLonger, Phase::Held(Held::Spare)) => true,
+        (TimerTask::Defer, Phase::Held(HoldReason::Deferred(_)))
+        | (TimerTask::Reject, Phase::Held(HoldReason::Rejecting(_)))
+        | (TimerTask::HoldNoLonger, Phase::Held(HoldReason::Spare)) => true,
         _ => false,
     }
 }

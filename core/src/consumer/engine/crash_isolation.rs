@@ -10,14 +10,14 @@ use tracing::info;
 
 use super::{
     super::Token,
-    Commands, Engine, Moment, Now,
-    delivery_state::{Held, Phase},
+    Commands, Engine, EngineTime, Now,
+    delivery_state::{HoldReason, Phase},
     mutants::{self, Mutant},
 };
 
 /// How long a suspect waits for others, and how long others wait for a running suspect. Messages that have run for so long already are not
 /// waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIME_LIMIT: Duration = Duration::from_secs(5);
 
 /// How long other suspects take detours around one that now runs beside others.
 const LINGERS: Duration = Duration::from_secs(60);
@@ -26,7 +26,7 @@ const LINGERS: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct Suspect {
     token: Token,
-    stage: Stage,
+    stage: SuspectStage,
     /// How many messages it waits for.
     awaited: usize,
     /// One of them was settled after the last question to the broker, which may not have read that.
@@ -34,28 +34,28 @@ pub(super) struct Suspect {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum SuspectStage {
     Waits {
-        until: Moment,
+        until: EngineTime,
     },
     /// The others are settled, and the broker is asked whether it has read that.
     Syncs {
-        until: Moment,
+        until: EngineTime,
         number: u64,
         /// When it stops waiting for others.
-        waits_until: Moment,
+        waits_until: EngineTime,
     },
     RunsAlone {
-        until: Moment,
+        until: EngineTime,
     },
 }
 
 impl Suspect {
-    pub(super) fn deadline(&self) -> Option<Moment> {
+    pub(super) fn deadline(&self) -> Option<EngineTime> {
         match self.stage {
-            Stage::Waits { until } | Stage::Syncs { until, .. } | Stage::RunsAlone { until } => {
-                Some(until)
-            }
+            SuspectStage::Waits { until }
+            | SuspectStage::Syncs { until, .. }
+            | SuspectStage::RunsAlone { until } => Some(until),
         }
     }
 }
@@ -63,7 +63,7 @@ impl Suspect {
 impl Engine {
     /// Makes this message the suspect. It waits for everything that is unsettled.
     pub(super) fn suspect(&mut self, token: Token, now: Now) {
-        self.set_phase(token, Phase::Held(Held::Suspect));
+        self.set_phase(token, Phase::Held(HoldReason::Suspect));
         let session = self.channel.as_ref().map(|channel| channel.session);
         let mut awaited = 0;
         for (other, entry) in self.entries.iter_mut() {
@@ -74,15 +74,15 @@ impl Engine {
                 // What is about to be rejected is held for a moment only.
                 && matches!(
                     entry.phase,
-                    Phase::Out | Phase::Copying(_) | Phase::Held(Held::Rejecting(_))
+                    Phase::Out | Phase::Copying(_) | Phase::Held(HoldReason::Rejecting(_))
                 )
-                && entry.since + PATIENCE > now.at;
+                && entry.since + TIME_LIMIT > now.at;
             awaited += usize::from(entry.awaited);
         }
         self.suspect = Some(Suspect {
             token,
-            stage: Stage::Waits {
-                until: now.at + PATIENCE,
+            stage: SuspectStage::Waits {
+                until: now.at + TIME_LIMIT,
             },
             awaited,
             unread: false,
@@ -91,17 +91,19 @@ impl Engine {
 
     /// Whether a message that may run must wait. Beside a suspect run only messages that a wide consumer had brought before.
     pub(super) fn must_wait_for_the_suspect(&self) -> bool {
-        self.suspect.is_some() && self.intake.is_narrow() && !mutants::has(Mutant::HasCompany)
+        self.suspect.is_some()
+            && self.prefetch_control.is_narrow()
+            && !mutants::has(Mutant::HasCompany)
     }
 
     /// A message that runs before the suspect does.
     pub(super) fn await_before_suspect(&mut self, token: Token, now: Now) {
         self.settle_before_suspect(token);
         if let Some(suspect) = &mut self.suspect
-            && matches!(suspect.stage, Stage::Waits { .. })
+            && matches!(suspect.stage, SuspectStage::Waits { .. })
         {
-            suspect.stage = Stage::Waits {
-                until: now.at + PATIENCE,
+            suspect.stage = SuspectStage::Waits {
+                until: now.at + TIME_LIMIT,
             };
         }
     }
@@ -110,7 +112,7 @@ impl Engine {
     /// would double them.
     pub(super) fn settle_before_suspect(&mut self, token: Token) {
         if let Some(suspect) = &mut self.suspect
-            && !matches!(suspect.stage, Stage::RunsAlone { .. })
+            && !matches!(suspect.stage, SuspectStage::RunsAlone { .. })
             && let Some(entry) = self.entries.get_mut(token)
             && !std::mem::replace(&mut entry.awaited, true)
         {
@@ -132,16 +134,17 @@ impl Engine {
             return;
         };
         let token = suspect.token;
-        let runs = matches!(suspect.stage, Stage::RunsAlone { .. });
-        if self.pausing.is_pausing() && !runs {
+        let runs = matches!(suspect.stage, SuspectStage::RunsAlone { .. });
+        if self.circuit_breaker.is_pausing() && !runs {
             self.suspect = None;
             self.keep(token, now);
             return;
         }
         match suspect.stage {
-            Stage::Waits { until } => {
-                let quiet =
-                    suspect.awaited == 0 && self.intake.is_narrow() && !self.intake.is_changing();
+            SuspectStage::Waits { until } => {
+                let quiet = suspect.awaited == 0
+                    && self.prefetch_control.is_narrow()
+                    && !self.prefetch_control.is_changing();
                 if !quiet && now.at < until {
                     return;
                 }
@@ -151,59 +154,65 @@ impl Engine {
                 let number = self.sync(now, out);
                 if let Some(suspect) = &mut self.suspect {
                     suspect.unread = false;
-                    suspect.stage = Stage::Syncs {
-                        until: now.at + PATIENCE,
+                    suspect.stage = SuspectStage::Syncs {
+                        until: now.at + TIME_LIMIT,
                         number,
                         waits_until: if mutants::has(Mutant::WaitsTwice) {
-                            Moment::MAX
+                            EngineTime::MAX
                         } else {
                             until
                         },
                     };
                 }
             }
-            Stage::Syncs { until, .. } if now.at >= until => self.run_suspect(token, now, out),
-            Stage::Syncs { .. } => {}
-            Stage::RunsAlone { until } if now.at >= until => {
+            SuspectStage::Syncs { until, .. } if now.at >= until => {
+                self.run_suspect(token, now, out)
+            }
+            SuspectStage::Syncs { .. } => {}
+            SuspectStage::RunsAlone { until } if now.at >= until => {
                 info!(queue = %self.name, "a message that may take consumers down takes its time; others run beside it");
                 self.suspect = None;
                 self.cautious = false;
                 self.lingering = Some((token, now.at + LINGERS));
                 // With a prefetch of 1 nothing runs beside it anyway.
-                if self.options.window() > 1 {
+                if self.options.configured_prefetch() > 1 {
                     self.takes_its_place(token);
                 }
             }
-            Stage::RunsAlone { .. } => {}
+            SuspectStage::RunsAlone { .. } => {}
         }
     }
 
     /// Lets the suspect run, if the broker has read what was settled before.
     pub(super) fn suspect_synced(&mut self, now: Now, out: &mut Commands) {
-        let Some(suspect) = self.suspect.as_mut().filter(|_| !self.pausing.is_pausing()) else {
+        let Some(suspect) = self
+            .suspect
+            .as_mut()
+            .filter(|_| !self.circuit_breaker.is_pausing())
+        else {
             return;
         };
         match suspect.stage {
-            Stage::Syncs { number, .. } if !self.syncs.has_answered(number) => {}
+            SuspectStage::Syncs { number, .. } if !self.syncs.has_answered(number) => {}
             // Not longer than at first: with a hanging handler, or one detour after the other, it would never end.
-            Stage::Syncs { waits_until, .. }
+            SuspectStage::Syncs { waits_until, .. }
                 if (suspect.awaited > 0 || suspect.unread) && now.at < waits_until =>
             {
-                suspect.stage = Stage::Waits {
-                    until: waits_until.min(now.at + PATIENCE),
+                suspect.stage = SuspectStage::Waits {
+                    until: waits_until.min(now.at + TIME_LIMIT),
                 };
             }
-            Stage::Syncs { .. } => {
+            SuspectStage::Syncs { .. } => {
                 let token = suspect.token;
                 self.run_suspect(token, now, out);
             }
-            Stage::Waits { .. } | Stage::RunsAlone { .. } => {}
+            SuspectStage::Waits { .. } | SuspectStage::RunsAlone { .. } => {}
         }
     }
 
     fn run_suspect(&mut self, token: Token, now: Now, out: &mut Commands) {
         if let Some(entry) = self.entries.get_mut(token) {
-            if !matches!(entry.phase, Phase::Held(Held::Suspect)) {
+            if !matches!(entry.phase, Phase::Held(HoldReason::Suspect)) {
                 self.suspect = None;
                 return;
             }
@@ -211,17 +220,20 @@ impl Engine {
             info!(queue = %self.name, crashes, "a message that may take consumers down runs alone");
         }
         if let Some(suspect) = &mut self.suspect {
-            suspect.stage = Stage::RunsAlone {
-                until: now.at + PATIENCE,
+            suspect.stage = SuspectStage::RunsAlone {
+                until: now.at + TIME_LIMIT,
             };
         }
         self.hand_out(token, out);
     }
 
     /// A cautious consumer takes one message at a time. If that takes long, it is no longer allowed to hold up all others.
-    pub(super) fn relieve(&mut self, now: Now) {
-        self.relief = None;
-        if !self.cautious || self.singly > 0 || self.suspect.is_some() || self.options.window() == 1
+    pub(super) fn end_caution(&mut self, now: Now) {
+        self.cautious_until = None;
+        if !self.cautious
+            || self.one_by_one > 0
+            || self.suspect.is_some()
+            || self.options.configured_prefetch() == 1
         {
             return;
         }
@@ -232,9 +244,9 @@ impl Engine {
                 && matches!(entry.phase, Phase::Out)
         });
         let (late, early): (Vec<_>, Vec<_>) = with_handlers
-            .map(|(token, entry)| (entry.since + PATIENCE, token))
+            .map(|(token, entry)| (entry.since + TIME_LIMIT, token))
             .partition(|(late_from, _)| *late_from <= now.at);
-        self.relief = early.into_iter().map(|(late_from, _)| late_from).min();
+        self.cautious_until = early.into_iter().map(|(late_from, _)| late_from).min();
         for (_, token) in late {
             self.takes_its_place(token);
         }
@@ -248,8 +260,11 @@ impl Engine {
     /// The suspect, while nothing else may be handed out.
     #[cfg(test)]
     pub(super) fn runs_alone(&self) -> Option<Token> {
-        let suspect = self.suspect.as_ref().filter(|_| self.intake.is_narrow())?;
-        let runs = matches!(suspect.stage, Stage::RunsAlone { .. });
+        let suspect = self
+            .suspect
+            .as_ref()
+            .filter(|_| self.prefetch_control.is_narrow())?;
+        let runs = matches!(suspect.stage, SuspectStage::RunsAlone { .. });
         runs.then_some(suspect.token)
     }
 

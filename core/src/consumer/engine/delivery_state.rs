@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use super::{
     super::Received,
-    super::engine_time::Moment,
+    super::engine_time::EngineTime,
     command::{Copy, Return},
 };
 use crate::telemetry::Event;
 
 /// A delivery that is not settled yet.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct DeliveryState {
     pub(super) received: Arc<Received>,
     /// The channel on which it came. On another channel its tag belongs to another message.
     pub(super) session: u64,
     pub(super) consumer: u64,
     pub(super) tag: u64,
     /// When it came.
-    pub(super) since: Moment,
+    pub(super) since: EngineTime,
     pub(super) phase: Phase,
     /// The suspect waits for its end.
     pub(super) awaited: bool,
@@ -34,9 +34,9 @@ pub(super) struct Entry {
     pub(super) is_answered: bool,
 }
 
-impl Entry {
+impl DeliveryState {
     pub(super) fn is_spare(&mut self) -> bool {
-        matches!(self.phase, Phase::Held(Held::Spare))
+        matches!(self.phase, Phase::Held(HoldReason::Spare))
     }
 }
 
@@ -45,14 +45,14 @@ pub(super) enum Phase {
     /// Handed out: it waits for a handler, or is with one.
     Out,
     /// Kept here.
-    Held(Held),
+    Held(HoldReason),
     /// A copy is on its way to a waiting, parking or work queue.
-    Copying(Box<Copying>),
+    Copying(Box<PendingCopy>),
 }
 
 /// Why a delivery is kept.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Held {
+pub(super) enum HoldReason {
     /// It came while nothing might run, and keeps the narrow consumer from bringing more.
     Spare,
     /// The suspect, until nothing else is unsettled.
@@ -60,14 +60,14 @@ pub(super) enum Held {
     /// It is requeued once it would not come again at once.
     Returning,
     /// Deferred by its handler without waiting queues: this copy then goes to the tail of its queue.
-    Deferred(Box<Copying>),
+    Deferred(Box<PendingCopy>),
     /// It failed, and is rejected as soon as its waiting queue is a safe place.
     Rejecting(Box<Event>),
 }
 
 /// A copy on its way. Its original is unacknowledged until it is confirmed.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::consumer) struct Copying {
+pub(in crate::consumer) struct PendingCopy {
     pub(in crate::consumer) copy: Copy,
     /// The event once it is stored.
     pub(in crate::consumer) event: Event,
@@ -76,12 +76,12 @@ pub(in crate::consumer) struct Copying {
     /// Whether an answer is awaited; otherwise the next try is.
     pub(super) under_way: bool,
     /// When it was last published.
-    pub(super) published: Moment,
+    pub(super) published: EngineTime,
     /// It was stored in a queue that was not a safe place yet.
     pub(super) is_young: bool,
 }
 
-impl Copying {
+impl PendingCopy {
     /// A copy that was not published yet.
     pub(super) fn new(copy: Copy, event: Event, purpose: Purpose) -> Self {
         Self {
@@ -90,7 +90,7 @@ impl Copying {
             purpose,
             tries: 0,
             under_way: false,
-            published: Moment::ZERO,
+            published: EngineTime::ZERO,
             is_young: false,
         }
     }
@@ -123,25 +123,25 @@ impl Purpose {
 
 /// What follows from an attempt, or from a message's past.
 #[derive(Debug)]
-pub(in crate::consumer) enum Consequence {
+pub(in crate::consumer) enum NextAction {
     /// Acknowledge: done.
     Ack,
     /// Acknowledge it, because `park` is off.
     Drop(Event),
     /// Publish a copy, and acknowledge the original after the confirm.
-    Copy(Box<Copying>),
+    Copy(Box<PendingCopy>),
     /// The same, after it was held for a while.
-    Later(std::time::Duration, Box<Copying>),
+    Later(std::time::Duration, Box<PendingCopy>),
     /// Requeue it, or reject it.
     Return(Return, Event),
 }
 
-impl Consequence {
+impl NextAction {
     /// The event that it leads to.
     pub(super) fn event(&self) -> Option<&Event> {
         match self {
             Self::Ack => None,
-            Self::Copy(copying) | Self::Later(_, copying) => Some(&copying.event),
+            Self::Copy(pending_copy) | Self::Later(_, pending_copy) => Some(&pending_copy.event),
             Self::Drop(event) | Self::Return(_, event) => Some(event),
         }
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tracing::warn;
 
 use super::{
-    Command, Commands, Engine, Moment, Now, Return,
-    delivery_state::{Entry, Held, Phase},
+    Command, Commands, Engine, EngineTime, Now, Return,
+    delivery_state::{DeliveryState, HoldReason, Phase},
 };
 use crate::{retry::format_duration, topology::SAFE_AGE};
 
@@ -20,15 +20,15 @@ const SHORTEST: Duration = Duration::from_millis(50);
 /// The drain, once it has begun.
 #[derive(Debug)]
 pub(super) struct Drain {
-    began: Moment,
+    began: EngineTime,
     /// When the wait ends.
-    pub(super) until: Moment,
-    wait: Wait,
+    pub(super) until: EngineTime,
+    wait: DrainWait,
 }
 
 /// What a drain waits for.
 #[derive(Debug, PartialEq, Eq)]
-enum Wait {
+enum DrainWait {
     Handlers,
     /// For copies and answers on their way: otherwise originals would come again as duplicates.
     Copies {
@@ -47,7 +47,7 @@ impl Engine {
             until: now
                 .at
                 .saturating_add(self.options.drain_timeout.max(SHORTEST)),
-            wait: Wait::Handlers,
+            wait: DrainWait::Handlers,
         });
         out.add(Command::EndIntake);
         out.add(Command::Recall);
@@ -57,15 +57,17 @@ impl Engine {
             .entries
             .iter()
             .filter(|(_, entry)| match &entry.phase {
-                Phase::Held(held) => !matches!(held, Held::Returning | Held::Rejecting(_)),
-                Phase::Copying(copying) => copying.waits_for_another_try(),
+                Phase::Held(held) => {
+                    !matches!(held, HoldReason::Returning | HoldReason::Rejecting(_))
+                }
+                Phase::Copying(pending_copy) => pending_copy.waits_for_another_try(),
                 Phase::Out => false,
             })
             .map(|(token, entry)| (entry.tag, token))
             .collect();
         kept.sort_unstable();
         for (_, token) in kept {
-            self.give_back_soon(token);
+            self.requeue_soon(token);
         }
     }
 
@@ -75,7 +77,7 @@ impl Engine {
     }
 
     /// When the time of the handlers is over, only copies and answers on their way are waited for.
-    pub(super) fn look_at_the_drain(&mut self, now: Now) {
+    pub(super) fn check_drain_deadline(&mut self, now: Now) {
         if self.ends_at().is_some_and(|until| now.at >= until) {
             self.wait_for_copies(now, false);
         }
@@ -85,9 +87,9 @@ impl Engine {
         if let Some(drain) = self
             .drain
             .as_mut()
-            .filter(|drain| drain.wait == Wait::Handlers)
+            .filter(|drain| drain.wait == DrainWait::Handlers)
         {
-            drain.wait = Wait::Copies { abandoned };
+            drain.wait = DrainWait::Copies { abandoned };
             drain.until = match abandoned {
                 true => now.at + COPIES,
                 false => drain.until.max(drain.began + COPIES),
@@ -97,7 +99,7 @@ impl Engine {
 
     /// At the end of the drain, messages that still wait for their copies are requeued by `basic.nack`. Closing the channel would requeue
     /// them, too, but every broker counts that, and 4.3 does not count a `basic.nack`.
-    pub(crate) fn give_back_the_rest(&mut self, out: &mut Commands) {
+    pub(crate) fn requeue_remaining(&mut self, out: &mut Commands) {
         self.warn_of_what_still_runs();
         let mut waiting: Vec<_> = self
             .entries
@@ -113,18 +115,18 @@ impl Engine {
 
     /// The broker requeues the messages of these handlers when the channel is closed.
     fn warn_of_what_still_runs(&self) {
-        let abandoned = Wait::Copies { abandoned: true };
+        let abandoned = DrainWait::Copies { abandoned: true };
         let waited = self
             .drain
             .as_ref()
             .is_some_and(|drain| drain.wait != abandoned);
-        let runs = |entry: &Entry| matches!(entry.phase, Phase::Out);
+        let runs = |entry: &DeliveryState| matches!(entry.phase, Phase::Out);
         let running = self.entries.iter().filter(|(_, entry)| runs(entry)).count();
         if waited && running > 0 {
-            let patience = format_duration(self.options.drain_timeout);
+            let drain_timeout = format_duration(self.options.drain_timeout);
             warn!(
                 queue = %self.name,
-                "handlers still running after the drain timeout of {patience}: {running}; their messages are requeued"
+                "handlers still running after the drain timeout of {drain_timeout}: {running}; their messages are requeued"
             );
         }
     }
@@ -135,19 +137,21 @@ impl Engine {
             return false;
         };
         match drain.wait {
-            Wait::Handlers => {
-                self.entries.len() == 0 && (self.channel.is_none() || self.intake.is_closed())
+            DrainWait::Handlers => {
+                self.entries.len() == 0
+                    && (self.channel.is_none() || self.prefetch_control.is_closed())
             }
-            Wait::Copies { .. } => {
-                let on_its_way =
-                    |entry: &Entry| matches!(entry.phase, Phase::Copying(_) | Phase::Held(_));
+            DrainWait::Copies { .. } => {
+                let on_its_way = |entry: &DeliveryState| {
+                    matches!(entry.phase, Phase::Copying(_) | Phase::Held(_))
+                };
                 now.at >= drain.until || !self.entries.iter().any(|(_, entry)| on_its_way(entry))
             }
         }
     }
 
     /// When the wait ends: for the handlers, then for what is on its way.
-    pub(crate) fn ends_at(&self) -> Option<Moment> {
+    pub(crate) fn ends_at(&self) -> Option<EngineTime> {
         self.drain.as_ref().map(|drain| drain.until)
     }
 }

@@ -3,21 +3,21 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use super::super::engine_time::Moment;
+use super::super::engine_time::EngineTime;
 
 /// The most messages that are remembered.
 const MOST: usize = 10_000;
 
 /// A message that was requeued.
 #[derive(Clone, Copy, Debug)]
-struct Requeued {
+struct RequeuedMessage {
     /// The retries when it was requeued.
     retries: u32,
-    due: Moment,
+    due: EngineTime,
     delay: Duration,
 }
 
-impl Requeued {
+impl RequeuedMessage {
     /// How much earlier it may come: the leader of a queue may move to a node with another clock.
     fn tolerance(&self) -> Duration {
         (self.delay / 10).clamp(Duration::from_millis(20), Duration::from_secs(1))
@@ -27,21 +27,21 @@ impl Requeued {
 /// What this consumer requeued to wait, by a mark of each message that its redelivery has, too.
 #[derive(Debug, Default)]
 pub(super) struct EarlyRedeliveries {
-    requeued: HashMap<u64, Requeued>,
+    requeued: HashMap<u64, RequeuedMessage>,
     /// A message of this channel came back too early. Until there is another channel, copies wait instead.
     seen: bool,
 }
 
 impl EarlyRedeliveries {
     /// A message is requeued after `retries` retries, to come back after `delay`. Of messages that are all alike the first counts.
-    pub(super) fn requeued(&mut self, mark: u64, retries: u32, delay: Duration, now: Moment) {
+    pub(super) fn requeued(&mut self, mark: u64, retries: u32, delay: Duration, now: EngineTime) {
         if self.requeued.len() >= MOST {
             self.requeued.retain(|_, before| before.due > now);
         }
         if self.requeued.len() >= MOST {
             return;
         }
-        let requeued = Requeued {
+        let requeued = RequeuedMessage {
             retries,
             due: now + delay,
             delay,
@@ -53,7 +53,7 @@ impl EarlyRedeliveries {
     }
 
     /// How much of its delay is left of a message that came back, if that is too much.
-    pub(super) fn left(&self, mark: u64, retries: u32, now: Moment) -> Option<Duration> {
+    pub(super) fn left(&self, mark: u64, retries: u32, now: EngineTime) -> Option<Duration> {
         let requeued = self.requeued.get(&mark)?;
         let left = requeued.due.checked_sub(now)?;
         (retries > requeued.retries && left > requeued.tolerance()).then_some(left)

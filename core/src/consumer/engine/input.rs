@@ -1,11 +1,11 @@
 //! The events of an engine.
 
-use super::super::{Token, delivery_queue::Ending, engine_time::Moment};
+use super::super::{Token, delivery_queue::HandlerEnd, engine_time::EngineTime};
 use crate::{BasicProperties, Error, Result, types::ShortString};
 
 /// A delivery as it comes from the wire (AMQP `basic.deliver`).
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Arrival {
+pub(crate) struct IncomingDelivery {
     pub(crate) tag: u64,
     pub(crate) redelivered: bool,
     pub(crate) exchange: ShortString,
@@ -35,7 +35,7 @@ pub(crate) enum Input {
     Delivered {
         session: u64,
         consumer: u64,
-        arrival: Box<Arrival>,
+        arrival: Box<IncomingDelivery>,
     },
     /// The broker has read everything sent before the question.
     Synced { session: u64, number: u64 },
@@ -44,10 +44,10 @@ pub(crate) enum Input {
     /// The result of a copy: stored, and from when on it survives a crash of its broker, if it did not when it was sent; or an error.
     Copied {
         token: Token,
-        stored: Result<Option<Moment>>,
+        stored: Result<Option<EngineTime>>,
     },
     /// The result of a message that was handed out.
-    Ended { token: Token, ending: Ending },
+    Ended { token: Token, ending: HandlerEnd },
     /// Messages that were handed out and not started.
     Recalled(Vec<Token>),
     /// Drain: take nothing more, settle what runs.

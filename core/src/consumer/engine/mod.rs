@@ -36,9 +36,9 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use tracing::warn;
 
-pub(super) use action::Case;
-pub use attempt_log::{Follows, Sentence};
-pub(super) use delivery_state::Consequence;
+pub(super) use action::AttemptContext;
+pub use attempt_log::{AttemptLogLine, NextStep};
+pub(super) use delivery_state::NextAction;
 
 pub(crate) use super::engine_time::Now;
 pub(crate) use command::{Command, Commands, Copy, Return};
@@ -46,22 +46,22 @@ pub(crate) use command::{Command, Commands, Copy, Return};
 pub(crate) use consumer_timeout::LONGEST_KEPT;
 #[cfg(test)]
 use drain::COPIES;
-pub(crate) use input::{Arrival, Input};
+pub(crate) use input::{IncomingDelivery, Input};
 
 use self::{
-    ack_barrier::Syncs,
-    circuit_breaker::Pausing,
+    ack_barrier::AckBarrier,
+    circuit_breaker::CircuitBreaker,
     consumer_timeout::ConsumerTimeout,
     crash_isolation::Suspect,
-    delivery_state::{Entry, Phase},
+    delivery_state::{DeliveryState, Phase},
     drain::Drain,
     early_redeliveries::EarlyRedeliveries,
-    prefetch_control::{Alone, Intake, PrefetchMode, Step},
+    prefetch_control::{ChannelStep, PrefetchControl, PrefetchMode, SingleConsumerPrefetch},
     sessions::Channel,
 };
 use super::{
-    Consumer, Received, Token, acks::Ack, delivery_queue::Ending, engine_time::Moment,
-    handled_dedup::Memory, timers::Agenda, tokens::Tokens,
+    Consumer, Received, Token, acks::Ack, delivery_queue::HandlerEnd, engine_time::EngineTime,
+    handled_dedup::HandledDedup, timers::Timers, tokens::Tokens,
 };
 use crate::{
     ErrorKind,
@@ -76,7 +76,7 @@ const RETURNS: Duration = Duration::from_secs(30);
 
 /// How far a session came with the messages that it was to take one at a time.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Singly {
+pub(crate) struct OneByOneProgress {
     /// Whether it was to take any so.
     pub(crate) began: bool,
     /// Whether it would have taken the next one so as well.
@@ -114,7 +114,7 @@ pub(crate) struct Engine {
     is_classic: bool,
     header_room: usize,
     draws: fastrand::Rng,
-    entries: Tokens<Entry>,
+    entries: Tokens<DeliveryState>,
     channel: Option<Channel>,
     /// The number of channels so far, and of the newest one.
     sessions: u64,
@@ -125,29 +125,29 @@ pub(crate) struct Engine {
     /// When the current session began.
     opened_at: Duration,
     /// From when on queues that existed when the channel was opened are a safe place.
-    safe_from: Moment,
+    safe_from: EngineTime,
     /// The last reported reason why no channel could be consumed from, and when it was reported.
-    complained: Option<(ErrorKind, Duration)>,
-    intake: Intake,
-    agenda: Agenda,
+    warned: Option<(ErrorKind, Duration)>,
+    prefetch_control: PrefetchControl,
+    timers: Timers,
     /// Sent copies in order, and when each will count as held up.
-    ways: VecDeque<(Moment, Token)>,
-    memory: Memory,
-    pausing: Pausing,
+    ways: VecDeque<(EngineTime, Token)>,
+    memory: HandledDedup,
+    circuit_breaker: CircuitBreaker,
     /// Set until the first message that is not a suspect arrives. After a start nobody knows whether the next message crashes its consumer,
     /// and a crash counts against everything prefetched with it.
     cautious: bool,
     /// How many such messages it takes to end that.
     suspicion: u32,
     /// How many messages are still to be taken one at a time, however long each takes.
-    singly: u32,
-    singly_at_first: u32,
+    one_by_one: u32,
+    one_by_one_at_first: u32,
     suspect: Option<Suspect>,
     /// A suspect that still runs after its time alone, and until when other suspects keep away from it.
-    lingering: Option<(Token, Moment)>,
+    lingering: Option<(Token, EngineTime)>,
     /// When the next message has kept a cautious consumer from others for too long.
-    relief: Option<Moment>,
-    syncs: Syncs,
+    cautious_until: Option<EngineTime>,
+    syncs: AckBarrier,
     drain: Option<Drain>,
     /// Messages that the narrow consumer brought while nothing might run.
     spares: Vec<Token>,
@@ -156,18 +156,18 @@ pub(crate) struct Engine {
     /// How many messages are on a detour.
     detours: usize,
     /// How many messages of this channel occupy their places in the prefetch for long.
-    places_taken: usize,
+    slots_taken: usize,
     /// At most how many messages the queue sent to a consumer of ours and took back when that was cancelled. The queue counted each requeue
     /// as it counts a crash.
     returned_unseen: usize,
     /// Until when those may still be coming back.
-    returned_until: Moment,
+    returned_until: EngineTime,
     consumer_timeout: ConsumerTimeout,
     /// When handed-out messages are next looked at that no handler may have begun.
-    unstarted_look: Option<Moment>,
+    unstarted_check: Option<EngineTime>,
     /// Whether publishing makes no progress, and when copies on their way are next looked at.
     stalled: bool,
-    stall_look: Option<Moment>,
+    stall_check: Option<EngineTime>,
     /// Nothing is consumed until publishing works again.
     halted: bool,
     warned_without_dlx: bool,
@@ -204,32 +204,36 @@ impl Engine {
             failures: 0,
             short_sessions: 0,
             opened_at: Duration::ZERO,
-            safe_from: Moment::ZERO,
-            complained: None,
-            intake: Intake::new(options.window(), queues_sleep),
-            agenda: Agenda::default(),
+            safe_from: EngineTime::ZERO,
+            warned: None,
+            prefetch_control: PrefetchControl::new(options.configured_prefetch(), queues_sleep),
+            timers: Timers::default(),
             ways: VecDeque::new(),
-            memory: Memory::new(if remembers { options.window() } else { 0 }),
-            pausing: Pausing::new(options.pause),
+            memory: HandledDedup::new(if remembers {
+                options.configured_prefetch()
+            } else {
+                0
+            }),
+            circuit_breaker: CircuitBreaker::new(options.pause),
             cautious: true,
             suspicion: 0,
-            singly: 0,
-            singly_at_first: 0,
+            one_by_one: 0,
+            one_by_one_at_first: 0,
             suspect: None,
             lingering: None,
-            relief: None,
-            syncs: Syncs::default(),
+            cautious_until: None,
+            syncs: AckBarrier::default(),
             drain: None,
             spares: Vec::new(),
             returning: Vec::new(),
             detours: 0,
-            places_taken: 0,
+            slots_taken: 0,
             returned_unseen: 0,
-            returned_until: Moment::ZERO,
+            returned_until: EngineTime::ZERO,
             consumer_timeout: ConsumerTimeout::default(),
-            unstarted_look: None,
+            unstarted_check: None,
             stalled: false,
-            stall_look: None,
+            stall_check: None,
             halted: false,
             warned_without_dlx: false,
             early: EarlyRedeliveries::default(),
@@ -247,7 +251,7 @@ impl Engine {
                 self.consuming(session, consumer, out);
             }
             Input::Cancelled { session, consumer } if self.is_current(session) => {
-                self.intake.gone(consumer);
+                self.prefetch_control.gone(consumer);
             }
             Input::CancelledByBroker { session, consumer } if self.is_current(session) => {
                 self.cancelled_by_broker(consumer, now, out);
@@ -277,8 +281,8 @@ impl Engine {
             }
             Input::Copied { token, stored } => self.copied(token, stored, now, out),
             Input::Ended { token, ending } => match ending {
-                Ending::Settled(outcome) => self.ended(token, &outcome, now, out),
-                Ending::Unstarted => self.not_begun(token),
+                HandlerEnd::Settled(outcome) => self.ended(token, &outcome, now, out),
+                HandlerEnd::Unstarted => self.not_begun(token),
             },
             Input::Recalled(tokens) => self.recalled(&tokens),
             Input::Close => self.close(now, out),
@@ -296,26 +300,26 @@ impl Engine {
 
     /// Decides what follows from all events so far and from the time.
     pub(crate) fn turn(&mut self, now: Now, out: &mut Commands) {
-        self.keep_appointments(now, out);
+        self.run_due_timers(now, out);
         self.end_pause(now);
-        self.look_after_copies(now);
-        self.look_after_originals(now, out);
-        self.look_after_the_unstarted(now, out);
+        self.expire_unconfirmed_copies(now);
+        self.check_stalled_originals(now, out);
+        self.requeue_expired_unstarted(now, out);
         self.release_suspect(now, out);
         self.sync_detours(now, out);
         self.readmit(now, out);
-        self.look_at_the_drain(now);
-        self.return_what_can(now, out);
-        self.relieve(now);
-        self.adjust_intake(now, out);
+        self.check_drain_deadline(now);
+        self.requeue_in_order(now, out);
+        self.end_caution(now);
+        self.adjust_prefetch(now, out);
         self.flush(now, self.drain.is_some(), out);
     }
 
     /// When something is due for a kept message.
-    pub(crate) fn next_appointment(&self) -> Option<Moment> {
+    pub(crate) fn next_timer(&self) -> Option<EngineTime> {
         [
-            self.agenda.next(),
-            self.pausing.until(),
+            self.timers.next(),
+            self.circuit_breaker.until(),
             self.suspect.as_ref().and_then(Suspect::deadline),
         ]
         .into_iter()
@@ -324,18 +328,18 @@ impl Engine {
     }
 
     /// When the next [`turn`](Self::turn) is due, if nothing happens before.
-    pub(crate) fn wake_at(&self) -> Option<Moment> {
+    pub(crate) fn wake_at(&self) -> Option<EngineTime> {
         let acks = self
             .channel
             .as_ref()
-            .filter(|_| !self.intake.is_changing())
+            .filter(|_| !self.prefetch_control.is_changing())
             .and_then(|channel| channel.acks.deadline());
         [
-            self.next_appointment(),
+            self.next_timer(),
             acks,
-            self.relief,
-            self.unstarted_look,
-            self.stall_look,
+            self.cautious_until,
+            self.unstarted_check,
+            self.stall_check,
             self.ways.front().map(|(late, _)| *late),
             self.drain.as_ref().map(|drain| drain.until),
         ]
@@ -360,28 +364,28 @@ impl Engine {
         self.is_classic = is_classic;
         self.counting = counting;
         self.nack_is_uncounted = nack_is_uncounted;
-        self.intake.set_queues_sleep(queues_sleep);
+        self.prefetch_control.set_queues_sleep(queues_sleep);
     }
 
     /// The broker allows one consumer on a channel. `may_go`: whether the queue survives without any.
     pub(crate) fn set_one_consumer(&mut self, may_go: bool) {
-        self.intake.set_alone(Some(match may_go {
-            true => Alone::GoesFirst,
-            false => Alone::Stays,
+        self.prefetch_control.set_alone(Some(match may_go {
+            true => SingleConsumerPrefetch::GoesFirst,
+            false => SingleConsumerPrefetch::Stays,
         }));
     }
 
     /// Takes this many messages of the next session one at a time.
-    pub(crate) fn take_singly(&mut self, count: u32) {
-        (self.singly, self.singly_at_first) = (count, count);
+    pub(crate) fn take_one_by_one(&mut self, count: u32) {
+        (self.one_by_one, self.one_by_one_at_first) = (count, count);
     }
 
     /// How far it came with them.
-    pub(crate) fn singly(&self) -> Singly {
-        Singly {
-            began: self.singly_at_first > 0,
-            is_unfinished: self.singly > 0,
-            has_taken: self.singly < self.singly_at_first,
+    pub(crate) fn one_by_one(&self) -> OneByOneProgress {
+        OneByOneProgress {
+            began: self.one_by_one_at_first > 0,
+            is_unfinished: self.one_by_one > 0,
+            has_taken: self.one_by_one < self.one_by_one_at_first,
         }
     }
 
@@ -418,7 +422,7 @@ impl Engine {
 
     /// Sends the acknowledgements that are due, or all.
     fn flush(&mut self, now: Now, all: bool, out: &mut Commands) {
-        if self.intake.is_changing() && self.drain.is_none() {
+        if self.prefetch_control.is_changing() && self.drain.is_none() {
             return;
         }
         if let Some(channel) = &mut self.channel {
@@ -434,32 +438,36 @@ impl Engine {
     }
 
     /// Whether messages may come only one at a time now.
-    fn takes_singly(&self) -> bool {
-        self.cautious || self.singly > 0 || self.suspect.is_some() || !self.pausing.is_off()
+    fn takes_one_by_one(&self) -> bool {
+        self.cautious
+            || self.one_by_one > 0
+            || self.suspect.is_some()
+            || !self.circuit_breaker.is_off()
     }
 
     /// Adjusts the consumers to what the broker may send now.
-    fn adjust_intake(&mut self, now: Now, out: &mut Commands) {
+    fn adjust_prefetch(&mut self, now: Now, out: &mut Commands) {
         let Some(channel) = &self.channel else {
             return;
         };
         let session = channel.session;
         let goal = if self.drain.is_some() || self.halted {
             PrefetchMode::Nothing
-        } else if self.takes_singly() {
+        } else if self.takes_one_by_one() {
             PrefetchMode::One
         } else {
             PrefetchMode::Full
         };
-        let crowded = !self.pausing.is_pausing() && self.places_taken < self.most_places_taken();
-        while let Some(step) = self.intake.next(goal, crowded) {
+        let crowded =
+            !self.circuit_breaker.is_pausing() && self.slots_taken < self.most_slots_taken();
+        while let Some(step) = self.prefetch_control.next(goal, crowded) {
             out.add(match step {
-                Step::Consume { consumer, prefetch } => Command::Consume {
+                ChannelStep::Consume { consumer, prefetch } => Command::Consume {
                     session,
                     consumer,
                     prefetch,
                 },
-                Step::Cancel { consumer } => {
+                ChannelStep::Cancel { consumer } => {
                     if !self.nack_is_uncounted {
                         self.returned_unseen += self.room_of(session, consumer);
                         self.returned_until = now.at + RETURNS;
@@ -469,13 +477,13 @@ impl Engine {
             });
         }
         if let Some(channel) = &mut self.channel {
-            channel.acks.set_prefetch(self.intake.width());
+            channel.acks.set_prefetch(self.prefetch_control.width());
         }
     }
 
     /// How many messages may be on their way to a consumer that is cancelled. None for a narrow one: its only place is occupied then.
     fn room_of(&self, session: u64, consumer: u64) -> usize {
-        let prefetch = usize::from(self.intake.prefetch_of(consumer));
+        let prefetch = usize::from(self.prefetch_control.prefetch_of(consumer));
         if prefetch <= 1 {
             return 0;
         }
@@ -493,8 +501,8 @@ impl Engine {
 
     /// The most messages beyond the prefetch that are held because they cannot be stored. Those behind them must run, but memory must not
     /// grow without end.
-    fn most_places_taken(&self) -> usize {
-        let prefetch = usize::from(self.options.window());
+    fn most_slots_taken(&self) -> usize {
+        let prefetch = usize::from(self.options.configured_prefetch());
         prefetch + prefetch.max(64)
     }
 
@@ -504,8 +512,8 @@ impl Engine {
             .is_some_and(|channel| channel.session == session)
     }
 
-    fn case<'a>(&'a self, received: &'a Received, now: Now) -> Case<'a> {
-        Case {
+    fn case<'a>(&'a self, received: &'a Received, now: Now) -> AttemptContext<'a> {
+        AttemptContext {
             options: &self.options,
             origin: &self.origin,
             received,

@@ -43,7 +43,7 @@ pub(crate) enum Mutant {
     /// Rejects a message into a young queue.
     RejectsEarly,
     /// Treats an equal message as the one that was handled, also without an id.
-    BelievesLikeness,
+    BelievesRedeliveryHash,
     /// Does not withdraw copies that an alarm has held up for long.
     KeepsWhatIsHeldUp,
     /// Does not believe the broker's timeout for what is not settled.

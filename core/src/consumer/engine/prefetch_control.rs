@@ -30,14 +30,14 @@ pub(super) enum PrefetchMode {
 
 /// What to do on the channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum ChannelStep {
     Consume { consumer: u64, prefetch: u16 },
     Cancel { consumer: u64 },
 }
 
 /// How a prefetch changes if only one consumer is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Alone {
+pub(super) enum SingleConsumerPrefetch {
     /// It is cancelled, and then another one consumes.
     GoesFirst,
     /// It does not change.
@@ -45,7 +45,7 @@ pub(super) enum Alone {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ConsumerStage {
     /// Asked for; the broker has not answered yet.
     Asked,
     Running,
@@ -57,7 +57,7 @@ enum Stage {
 struct BrokerConsumer {
     consumer: u64,
     prefetch: u16,
-    stage: Stage,
+    stage: ConsumerStage,
     /// Messages since the newest consumer began.
     served: u32,
     /// Places in its prefetch that are occupied for long.
@@ -72,13 +72,13 @@ const IN_A_ROW: u32 = 2;
 
 /// The consumers on the channel.
 #[derive(Debug)]
-pub(super) struct Intake {
+pub(super) struct PrefetchControl {
     prefetch: u16,
-    taps: Vec<BrokerConsumer>,
+    broker_consumers: Vec<BrokerConsumer>,
     consumers: u64,
     single_active: bool,
     /// Whether only one consumer is allowed.
-    alone: Option<Alone>,
+    alone: Option<SingleConsumerPrefetch>,
     /// Whether a classic queue delivers nothing to its next active consumer until something else happens to it, such as a new consumer.
     queues_sleep: bool,
     /// A consumer that is cancelled before a newer one was served; the newer one may be the active one then.
@@ -87,11 +87,11 @@ pub(super) struct Intake {
     may_sleep: bool,
 }
 
-impl Intake {
+impl PrefetchControl {
     pub(super) fn new(prefetch: u16, queues_sleep: bool) -> Self {
         Self {
             prefetch,
-            taps: Vec::new(),
+            broker_consumers: Vec::new(),
             consumers: 0,
             single_active: false,
             alone: None,
@@ -105,15 +105,18 @@ impl Intake {
         self.queues_sleep = queues_sleep;
     }
 
-    pub(super) fn set_alone(&mut self, alone: Option<Alone>) {
+    pub(super) fn set_alone(&mut self, alone: Option<SingleConsumerPrefetch>) {
         self.alone = alone;
     }
 
     /// What to do next for `goal`. `crowded`: whether messages that occupy their places for long may be ignored, so that others come.
-    pub(super) fn next(&mut self, goal: PrefetchMode, crowded: bool) -> Option<Step> {
+    pub(super) fn next(&mut self, goal: PrefetchMode, crowded: bool) -> Option<ChannelStep> {
         let want = match goal {
             PrefetchMode::Nothing => {
-                let running = self.taps.iter().find(|tap| tap.stage == Stage::Running)?;
+                let running = self
+                    .broker_consumers
+                    .iter()
+                    .find(|broker_consumer| broker_consumer.stage == ConsumerStage::Running)?;
                 let consumer = running.consumer;
                 return Some(self.cancel(consumer));
             }
@@ -124,31 +127,42 @@ impl Intake {
         if let Some(alone) = self.alone {
             return self.next_alone(alone, want, crowded);
         }
-        if self.taps.iter().any(|tap| tap.stage == Stage::Asked) {
+        if self
+            .broker_consumers
+            .iter()
+            .any(|broker_consumer| broker_consumer.stage == ConsumerStage::Asked)
+        {
             return None;
         }
         if std::mem::take(&mut self.may_sleep) {
             return Some(self.consume(want));
         }
-        let fits = |tap: &&BrokerConsumer| {
-            tap.stage == Stage::Running
-                && tap.prefetch == want
-                && !(crowded && tap.taken >= usize::from(tap.prefetch))
+        let fits = |broker_consumer: &&BrokerConsumer| {
+            broker_consumer.stage == ConsumerStage::Running
+                && broker_consumer.prefetch == want
+                && !(crowded && broker_consumer.taken >= usize::from(broker_consumer.prefetch))
         };
         // A consumer that is served stays. Otherwise the older one stays, because it may be the active one.
-        let newest_served = self.taps.iter().rfind(|tap| fits(tap) && tap.served > 0);
-        let Some(fit) = newest_served.or_else(|| self.taps.iter().find(fits)) else {
-            let running = self.taps.iter().find(|tap| tap.stage == Stage::Running);
-            return Some(match running.map(|tap| tap.consumer) {
-                Some(consumer) if mutants::has(Mutant::CancelsFirst) => self.cancel(consumer),
-                _ => self.consume(want),
-            });
+        let newest_served = self
+            .broker_consumers
+            .iter()
+            .rfind(|broker_consumer| fits(broker_consumer) && broker_consumer.served > 0);
+        let Some(fit) = newest_served.or_else(|| self.broker_consumers.iter().find(fits)) else {
+            let running = self
+                .broker_consumers
+                .iter()
+                .find(|broker_consumer| broker_consumer.stage == ConsumerStage::Running);
+            return Some(
+                match running.map(|broker_consumer| broker_consumer.consumer) {
+                    Some(consumer) if mutants::has(Mutant::CancelsFirst) => self.cancel(consumer),
+                    _ => self.consume(want),
+                },
+            );
         };
         let (keep, served) = (fit.consumer, fit.served > 0);
-        let other = self
-            .taps
-            .iter()
-            .find(|tap| tap.stage == Stage::Running && tap.consumer != keep)?;
+        let other = self.broker_consumers.iter().find(|broker_consumer| {
+            broker_consumer.stage == ConsumerStage::Running && broker_consumer.consumer != keep
+        })?;
         let stuck = other.stuck >= usize::from(other.prefetch);
         if !served
             && !stuck
@@ -167,133 +181,157 @@ impl Intake {
     }
 
     /// The same if only one consumer is allowed.
-    fn next_alone(&mut self, alone: Alone, want: u16, crowded: bool) -> Option<Step> {
-        let Some(tap) = self.taps.first() else {
+    fn next_alone(
+        &mut self,
+        alone: SingleConsumerPrefetch,
+        want: u16,
+        crowded: bool,
+    ) -> Option<ChannelStep> {
+        let Some(broker_consumer) = self.broker_consumers.first() else {
             return Some(self.consume(want));
         };
-        let is_stuck = crowded && tap.taken >= usize::from(tap.prefetch);
-        let goes = tap.stage == Stage::Running && (tap.prefetch != want || is_stuck);
-        let consumer = tap.consumer;
-        (goes && alone == Alone::GoesFirst).then(|| self.cancel(consumer))
+        let is_stuck = crowded && broker_consumer.taken >= usize::from(broker_consumer.prefetch);
+        let goes = broker_consumer.stage == ConsumerStage::Running
+            && (broker_consumer.prefetch != want || is_stuck);
+        let consumer = broker_consumer.consumer;
+        (goes && alone == SingleConsumerPrefetch::GoesFirst).then(|| self.cancel(consumer))
     }
 
-    fn consume(&mut self, prefetch: u16) -> Step {
+    fn consume(&mut self, prefetch: u16) -> ChannelStep {
         self.consumers += 1;
-        self.taps.push(BrokerConsumer {
+        self.broker_consumers.push(BrokerConsumer {
             consumer: self.consumers,
             prefetch,
-            stage: Stage::Asked,
+            stage: ConsumerStage::Asked,
             served: 0,
             taken: 0,
             stuck: 0,
         });
-        Step::Consume {
+        ChannelStep::Consume {
             consumer: self.consumers,
             prefetch,
         }
     }
 
-    fn cancel(&mut self, consumer: u64) -> Step {
-        if let Some(tap) = self.tap(consumer) {
-            tap.stage = Stage::Leaving;
+    fn cancel(&mut self, consumer: u64) -> ChannelStep {
+        if let Some(broker_consumer) = self.broker_consumer(consumer) {
+            broker_consumer.stage = ConsumerStage::Leaving;
         }
-        Step::Cancel { consumer }
+        ChannelStep::Cancel { consumer }
     }
 
-    fn tap(&mut self, consumer: u64) -> Option<&mut BrokerConsumer> {
-        self.taps.iter_mut().find(|tap| tap.consumer == consumer)
+    fn broker_consumer(&mut self, consumer: u64) -> Option<&mut BrokerConsumer> {
+        self.broker_consumers
+            .iter_mut()
+            .find(|broker_consumer| broker_consumer.consumer == consumer)
     }
 
     /// The broker serves a consumer.
     pub(super) fn consuming(&mut self, consumer: u64) {
-        for tap in &mut self.taps {
-            tap.served = 0;
+        for broker_consumer in &mut self.broker_consumers {
+            broker_consumer.served = 0;
         }
-        if let Some(tap) = self.tap(consumer) {
-            tap.stage = Stage::Running;
+        if let Some(broker_consumer) = self.broker_consumer(consumer) {
+            broker_consumer.stage = ConsumerStage::Running;
         }
     }
 
     /// A consumer is gone.
     pub(super) fn gone(&mut self, consumer: u64) {
-        self.taps.retain(|tap| tap.consumer != consumer);
+        self.broker_consumers
+            .retain(|broker_consumer| broker_consumer.consumer != consumer);
         let went_first = self.goes_first.take_if(|first| *first == consumer);
-        let unserved = self.taps.iter().all(|tap| tap.served == 0);
+        let unserved = self
+            .broker_consumers
+            .iter()
+            .all(|broker_consumer| broker_consumer.served == 0);
         self.may_sleep |= self.queues_sleep && went_first.is_some() && unserved;
     }
 
     /// The channel is gone.
     pub(super) fn lost(&mut self) {
-        self.taps.clear();
+        self.broker_consumers.clear();
         self.single_active = false;
         (self.goes_first, self.may_sleep) = (None, false);
     }
 
     /// A message came to a consumer.
     pub(super) fn delivered(&mut self, consumer: u64) {
-        if let Some(tap) = self.tap(consumer) {
-            tap.served = tap.served.saturating_add(1);
+        if let Some(broker_consumer) = self.broker_consumer(consumer) {
+            broker_consumer.served = broker_consumer.served.saturating_add(1);
         }
     }
 
     /// A message occupies its place for long, or no longer.
     pub(super) fn takes_its_place(&mut self, consumer: u64, taken: bool) {
-        if let Some(tap) = self.tap(consumer) {
-            tap.taken = if taken {
-                tap.taken + 1
+        if let Some(broker_consumer) = self.broker_consumer(consumer) {
+            broker_consumer.taken = if taken {
+                broker_consumer.taken + 1
             } else {
-                tap.taken.saturating_sub(1)
+                broker_consumer.taken.saturating_sub(1)
             };
         }
     }
 
     /// A message that occupies its place for long is with no handler and cannot be stored; or no longer.
     pub(super) fn is_stuck(&mut self, consumer: u64, stuck: bool) {
-        if let Some(tap) = self.tap(consumer) {
-            tap.stuck = if stuck {
-                tap.stuck + 1
+        if let Some(broker_consumer) = self.broker_consumer(consumer) {
+            broker_consumer.stuck = if stuck {
+                broker_consumer.stuck + 1
             } else {
-                tap.stuck.saturating_sub(1)
+                broker_consumer.stuck.saturating_sub(1)
             };
         }
     }
 
     /// Whether more than one message at a time will never come, because the queue or the broker allows no wider consumer.
     pub(super) fn stays_narrow(&self) -> bool {
-        self.single_active || self.alone == Some(Alone::Stays)
+        self.single_active || self.alone == Some(SingleConsumerPrefetch::Stays)
     }
 
     /// Whether at most one message at a time can come.
     pub(super) fn is_narrow(&self) -> bool {
-        self.taps.iter().all(|tap| tap.prefetch == 1)
+        self.broker_consumers
+            .iter()
+            .all(|broker_consumer| broker_consumer.prefetch == 1)
     }
 
     /// Whether nothing can come any more.
     pub(super) fn is_closed(&self) -> bool {
-        self.taps.is_empty()
+        self.broker_consumers.is_empty()
     }
 
     /// Whether another consumer was requested and is not there yet. An acknowledgement now would bring the last one another message out of
     /// turn, perhaps while it is cancelled.
     pub(super) fn is_changing(&self) -> bool {
-        let asked = |tap: &BrokerConsumer| tap.stage == Stage::Asked;
-        self.taps.len() > 1 && self.taps.iter().any(asked)
+        let asked =
+            |broker_consumer: &BrokerConsumer| broker_consumer.stage == ConsumerStage::Asked;
+        self.broker_consumers.len() > 1 && self.broker_consumers.iter().any(asked)
     }
 
     /// How many unsettled messages a consumer may have.
     pub(super) fn prefetch_of(&self, consumer: u64) -> u16 {
-        let tap = self.taps.iter().find(|tap| tap.consumer == consumer);
-        tap.map_or(0, |tap| tap.prefetch)
+        let broker_consumer = self
+            .broker_consumers
+            .iter()
+            .find(|broker_consumer| broker_consumer.consumer == consumer);
+        broker_consumer.map_or(0, |broker_consumer| broker_consumer.prefetch)
     }
 
     #[cfg(test)]
     pub(super) fn newest(&self) -> u64 {
-        self.taps.last().map_or(0, |tap| tap.consumer)
+        self.broker_consumers
+            .last()
+            .map_or(0, |broker_consumer| broker_consumer.consumer)
     }
 
     /// How many messages may be unacknowledged on this channel now, for the rhythm of acknowledgements.
     pub(super) fn width(&self) -> u16 {
-        self.taps.iter().map(|tap| tap.prefetch).max().unwrap_or(1)
+        self.broker_consumers
+            .iter()
+            .map(|broker_consumer| broker_consumer.prefetch)
+            .max()
+            .unwrap_or(1)
     }
 }
 
@@ -301,77 +339,77 @@ impl Intake {
 mod tests {
     use super::*;
 
-    fn started(prefetch: u16) -> Intake {
-        let mut intake = Intake::new(prefetch, true);
+    fn started(prefetch: u16) -> PrefetchControl {
+        let mut prefetch_control = PrefetchControl::new(prefetch, true);
         assert_eq!(
-            intake.next(PrefetchMode::One, false),
-            Some(Step::Consume {
+            prefetch_control.next(PrefetchMode::One, false),
+            Some(ChannelStep::Consume {
                 consumer: 1,
                 prefetch: 1
             })
         );
         assert_eq!(
-            intake.next(PrefetchMode::One, false),
+            prefetch_control.next(PrefetchMode::One, false),
             None,
             "not answered yet"
         );
-        intake.consuming(1);
-        intake
+        prefetch_control.consuming(1);
+        prefetch_control
     }
 
-    fn widened() -> Intake {
-        let mut intake = started(64);
-        intake.delivered(1);
+    fn widened() -> PrefetchControl {
+        let mut prefetch_control = started(64);
+        prefetch_control.delivered(1);
         assert_eq!(
-            intake.next(PrefetchMode::Full, false),
-            Some(Step::Consume {
+            prefetch_control.next(PrefetchMode::Full, false),
+            Some(ChannelStep::Consume {
                 consumer: 2,
                 prefetch: 64
             })
         );
-        assert!(intake.is_changing());
-        intake.consuming(2);
-        intake
+        assert!(prefetch_control.is_changing());
+        prefetch_control.consuming(2);
+        prefetch_control
     }
 
     #[test]
     fn the_narrow_consumer_goes_when_the_wide_one_is_served() {
-        let mut intake = widened();
+        let mut prefetch_control = widened();
         assert_eq!(
-            intake.next(PrefetchMode::Full, false),
+            prefetch_control.next(PrefetchMode::Full, false),
             None,
             "not served yet"
         );
-        intake.delivered(2);
+        prefetch_control.delivered(2);
         assert_eq!(
-            intake.next(PrefetchMode::Full, false),
-            Some(Step::Cancel { consumer: 1 })
+            prefetch_control.next(PrefetchMode::Full, false),
+            Some(ChannelStep::Cancel { consumer: 1 })
         );
-        intake.gone(1);
-        assert_eq!(intake.next(PrefetchMode::Full, false), None);
-        assert!(!intake.is_narrow());
+        prefetch_control.gone(1);
+        assert_eq!(prefetch_control.next(PrefetchMode::Full, false), None);
+        assert!(!prefetch_control.is_narrow());
     }
 
     #[test]
     fn where_the_wide_one_is_never_served_the_narrow_one_stays() {
-        let mut intake = widened();
-        intake.delivered(1);
+        let mut prefetch_control = widened();
+        prefetch_control.delivered(1);
         assert_eq!(
-            intake.next(PrefetchMode::Full, false),
+            prefetch_control.next(PrefetchMode::Full, false),
             None,
             "that can be chance"
         );
-        intake.delivered(1);
+        prefetch_control.delivered(1);
         assert_eq!(
-            intake.next(PrefetchMode::Full, false),
-            Some(Step::Cancel { consumer: 2 })
+            prefetch_control.next(PrefetchMode::Full, false),
+            Some(ChannelStep::Cancel { consumer: 2 })
         );
-        intake.gone(2);
-        assert_eq!(intake.next(PrefetchMode::Full, false), None);
-        intake.lost();
+        prefetch_control.gone(2);
+        assert_eq!(prefetch_control.next(PrefetchMode::Full, false), None);
+        prefetch_control.lost();
         assert_eq!(
-            intake.next(PrefetchMode::Full, false),
-            Some(Step::Consume {
+            prefetch_control.next(PrefetchMode::Full, false),
+            Some(ChannelStep::Consume {
                 consumer: 3,
                 prefetch: 64
             }),
@@ -381,168 +419,180 @@ mod tests {
 
     #[test]
     fn narrowing_consumes_anew_before_it_cancels() {
-        let mut intake = widened();
-        intake.delivered(2);
-        intake.next(PrefetchMode::Full, false);
-        intake.gone(1);
+        let mut prefetch_control = widened();
+        prefetch_control.delivered(2);
+        prefetch_control.next(PrefetchMode::Full, false);
+        prefetch_control.gone(1);
         assert_eq!(
-            intake.next(PrefetchMode::One, false),
-            Some(Step::Consume {
+            prefetch_control.next(PrefetchMode::One, false),
+            Some(ChannelStep::Consume {
                 consumer: 3,
                 prefetch: 1
             })
         );
-        assert_eq!(intake.next(PrefetchMode::One, false), None);
-        intake.consuming(3);
+        assert_eq!(prefetch_control.next(PrefetchMode::One, false), None);
+        prefetch_control.consuming(3);
         assert_eq!(
-            intake.next(PrefetchMode::One, false),
-            Some(Step::Cancel { consumer: 2 })
+            prefetch_control.next(PrefetchMode::One, false),
+            Some(ChannelStep::Cancel { consumer: 2 })
         );
-        assert!(!intake.is_narrow(), "what was sent can still come");
-        intake.gone(2);
-        assert!(intake.is_narrow());
+        assert!(
+            !prefetch_control.is_narrow(),
+            "what was sent can still come"
+        );
+        prefetch_control.gone(2);
+        assert!(prefetch_control.is_narrow());
     }
 
     #[test]
     fn a_message_that_takes_its_place_for_long_gets_company() {
-        let mut intake = started(1);
-        intake.delivered(1);
-        intake.takes_its_place(1, true);
+        let mut prefetch_control = started(1);
+        prefetch_control.delivered(1);
+        prefetch_control.takes_its_place(1, true);
         assert_eq!(
-            intake.next(PrefetchMode::Full, false),
+            prefetch_control.next(PrefetchMode::Full, false),
             None,
             "if that is allowed"
         );
-        let anew = Step::Consume {
+        let anew = ChannelStep::Consume {
             consumer: 2,
             prefetch: 1,
         };
-        assert_eq!(intake.next(PrefetchMode::Full, true), Some(anew));
-        intake.consuming(2);
+        assert_eq!(prefetch_control.next(PrefetchMode::Full, true), Some(anew));
+        prefetch_control.consuming(2);
         assert_eq!(
-            intake.next(PrefetchMode::Full, true),
+            prefetch_control.next(PrefetchMode::Full, true),
             None,
             "not served yet"
         );
-        intake.delivered(2);
+        prefetch_control.delivered(2);
         assert_eq!(
-            intake.next(PrefetchMode::Full, true),
-            Some(Step::Cancel { consumer: 1 })
+            prefetch_control.next(PrefetchMode::Full, true),
+            Some(ChannelStep::Cancel { consumer: 1 })
         );
     }
 
     #[test]
     fn one_that_is_stuck_goes_although_no_other_is_served() {
-        let mut intake = started(1);
-        intake.delivered(1);
-        intake.takes_its_place(1, true);
-        assert!(intake.next(PrefetchMode::Full, true).is_some());
-        intake.consuming(2);
+        let mut prefetch_control = started(1);
+        prefetch_control.delivered(1);
+        prefetch_control.takes_its_place(1, true);
+        assert!(prefetch_control.next(PrefetchMode::Full, true).is_some());
+        prefetch_control.consuming(2);
         assert_eq!(
-            intake.next(PrefetchMode::Full, true),
+            prefetch_control.next(PrefetchMode::Full, true),
             None,
             "it may be stored at the next try"
         );
-        intake.is_stuck(1, true);
+        prefetch_control.is_stuck(1, true);
         assert_eq!(
-            intake.next(PrefetchMode::Full, true),
-            Some(Step::Cancel { consumer: 1 })
+            prefetch_control.next(PrefetchMode::Full, true),
+            Some(ChannelStep::Cancel { consumer: 1 })
         );
-        assert_eq!(intake.next(PrefetchMode::Full, true), None);
-        intake.gone(1);
-        let knock = Step::Consume {
+        assert_eq!(prefetch_control.next(PrefetchMode::Full, true), None);
+        prefetch_control.gone(1);
+        let wait_for_engine_work = ChannelStep::Consume {
             consumer: 3,
             prefetch: 1,
         };
-        assert_eq!(intake.next(PrefetchMode::Full, true), Some(knock));
-        intake.consuming(3);
         assert_eq!(
-            intake.next(PrefetchMode::Full, true),
-            Some(Step::Cancel { consumer: 3 }),
+            prefetch_control.next(PrefetchMode::Full, true),
+            Some(wait_for_engine_work)
+        );
+        prefetch_control.consuming(3);
+        assert_eq!(
+            prefetch_control.next(PrefetchMode::Full, true),
+            Some(ChannelStep::Cancel { consumer: 3 }),
             "the active one stays"
         );
-        intake.gone(3);
-        assert_eq!(intake.next(PrefetchMode::Full, true), None);
+        prefetch_control.gone(3);
+        assert_eq!(prefetch_control.next(PrefetchMode::Full, true), None);
     }
 
     #[test]
     fn narrowing_waits_for_nobody_though_a_place_is_taken_for_long() {
-        let mut intake = widened();
-        intake.delivered(2);
-        intake.next(PrefetchMode::Full, false);
-        intake.gone(1);
-        intake.takes_its_place(2, true);
-        assert!(intake.next(PrefetchMode::One, true).is_some());
-        intake.consuming(3);
+        let mut prefetch_control = widened();
+        prefetch_control.delivered(2);
+        prefetch_control.next(PrefetchMode::Full, false);
+        prefetch_control.gone(1);
+        prefetch_control.takes_its_place(2, true);
+        assert!(prefetch_control.next(PrefetchMode::One, true).is_some());
+        prefetch_control.consuming(3);
         assert_eq!(
-            intake.next(PrefetchMode::One, true),
-            Some(Step::Cancel { consumer: 2 }),
+            prefetch_control.next(PrefetchMode::One, true),
+            Some(ChannelStep::Cancel { consumer: 2 }),
             "nothing may come to the narrow one, and more must not come to the wide one"
         );
     }
 
     #[test]
     fn where_one_consumer_is_allowed_it_is_cancelled_first() {
-        let mut intake = started(64);
-        intake.set_alone(Some(Alone::GoesFirst));
-        intake.delivered(1);
+        let mut prefetch_control = started(64);
+        prefetch_control.set_alone(Some(SingleConsumerPrefetch::GoesFirst));
+        prefetch_control.delivered(1);
         assert_eq!(
-            intake.next(PrefetchMode::Full, false),
-            Some(Step::Cancel { consumer: 1 })
+            prefetch_control.next(PrefetchMode::Full, false),
+            Some(ChannelStep::Cancel { consumer: 1 })
         );
         assert_eq!(
-            intake.next(PrefetchMode::Full, false),
+            prefetch_control.next(PrefetchMode::Full, false),
             None,
             "it is still there"
         );
-        intake.gone(1);
-        let wide = Step::Consume {
+        prefetch_control.gone(1);
+        let wide = ChannelStep::Consume {
             consumer: 2,
             prefetch: 64,
         };
-        assert_eq!(intake.next(PrefetchMode::Full, false), Some(wide));
+        assert_eq!(prefetch_control.next(PrefetchMode::Full, false), Some(wide));
         assert_eq!(
-            intake.next(PrefetchMode::Full, false),
+            prefetch_control.next(PrefetchMode::Full, false),
             None,
             "not answered yet"
         );
-        assert!(!intake.is_changing(), "acknowledgements need not wait");
-        intake.consuming(2);
-        assert_eq!(intake.next(PrefetchMode::Full, false), None);
+        assert!(
+            !prefetch_control.is_changing(),
+            "acknowledgements need not wait"
+        );
+        prefetch_control.consuming(2);
+        assert_eq!(prefetch_control.next(PrefetchMode::Full, false), None);
         assert_eq!(
-            intake.next(PrefetchMode::One, false),
-            Some(Step::Cancel { consumer: 2 })
+            prefetch_control.next(PrefetchMode::One, false),
+            Some(ChannelStep::Cancel { consumer: 2 })
         );
     }
 
     #[test]
     fn where_the_only_consumer_must_stay_it_brings_one_message_at_a_time() {
-        let mut intake = started(64);
-        intake.set_alone(Some(Alone::Stays));
-        intake.delivered(1);
+        let mut prefetch_control = started(64);
+        prefetch_control.set_alone(Some(SingleConsumerPrefetch::Stays));
+        prefetch_control.delivered(1);
         for goal in [PrefetchMode::Full, PrefetchMode::One] {
-            assert_eq!(intake.next(goal, false), None);
+            assert_eq!(prefetch_control.next(goal, false), None);
         }
-        intake.takes_its_place(1, true);
-        assert_eq!(intake.next(PrefetchMode::Full, true), None);
+        prefetch_control.takes_its_place(1, true);
+        assert_eq!(prefetch_control.next(PrefetchMode::Full, true), None);
         assert_eq!(
-            intake.next(PrefetchMode::Nothing, false),
-            Some(Step::Cancel { consumer: 1 })
+            prefetch_control.next(PrefetchMode::Nothing, false),
+            Some(ChannelStep::Cancel { consumer: 1 })
         );
     }
 
     #[test]
     fn the_end_cancels_everything() {
-        let mut intake = widened();
+        let mut prefetch_control = widened();
         let cancelled: Vec<_> =
-            std::iter::from_fn(|| intake.next(PrefetchMode::Nothing, false)).collect();
+            std::iter::from_fn(|| prefetch_control.next(PrefetchMode::Nothing, false)).collect();
         assert_eq!(
             cancelled,
-            [Step::Cancel { consumer: 1 }, Step::Cancel { consumer: 2 }]
+            [
+                ChannelStep::Cancel { consumer: 1 },
+                ChannelStep::Cancel { consumer: 2 }
+            ]
         );
-        assert!(!intake.is_closed(), "the broker has not answered");
-        intake.gone(1);
-        intake.gone(2);
-        assert!(intake.is_closed());
+        assert!(!prefetch_control.is_closed(), "the broker has not answered");
+        prefetch_control.gone(1);
+        prefetch_control.gone(2);
+        assert!(prefetch_control.is_closed());
     }
 }

@@ -10,7 +10,7 @@ use super::{
     super::Token,
     Command, Commands, Engine, Now, Return,
     copies::LONGEST_WAY,
-    delivery_state::{Copying, Phase},
+    delivery_state::{PendingCopy, Phase},
     mutants::{self, Mutant},
 };
 use crate::retry::is_near_its_limit;
@@ -18,7 +18,7 @@ use crate::retry::is_near_its_limit;
 impl Engine {
     /// Whether it matters now whether publishing makes progress.
     pub(crate) fn watches_copies(&self) -> bool {
-        self.stall_look.is_some()
+        self.stall_check.is_some()
     }
 
     /// Whether publishing makes no progress.
@@ -29,31 +29,33 @@ impl Engine {
     /// A copy was published: looks after it in time.
     pub(super) fn watch_copy(&mut self, now: Now) {
         let soon = now.at + self.consumer_timeout.way(LONGEST_WAY);
-        self.stall_look.get_or_insert(soon);
+        self.stall_check.get_or_insert(soon);
     }
 
     /// Gives back originals whose copies are held up, before the broker takes them, and stops consuming before that happens too often.
-    pub(super) fn look_after_originals(&mut self, now: Now, out: &mut Commands) {
-        if self.stall_look.is_none_or(|look| now.at < look) {
+    pub(super) fn check_stalled_originals(&mut self, now: Now, out: &mut Commands) {
+        if self.stall_check.is_none_or(|look| now.at < look) {
             return;
         }
-        self.stall_look = None;
+        self.stall_check = None;
         if !self.stalled && std::mem::take(&mut self.halted) {
             info!(queue = %self.name, "publishing works again; taking messages");
         }
         let session = self.channel.as_ref().map(|channel| channel.session);
         let way = self.consumer_timeout.way(LONGEST_WAY);
-        let is_held_up = |copying: &Copying| copying.under_way && now.at >= copying.published + way;
+        let is_held_up = |pending_copy: &PendingCopy| {
+            pending_copy.under_way && now.at >= pending_copy.published + way
+        };
         let (mut late, mut is_near, mut waits) = (Vec::new(), false, false);
         for (token, entry) in self.entries.iter() {
-            let Phase::Copying(copying) = &entry.phase else {
+            let Phase::Copying(pending_copy) = &entry.phase else {
                 continue;
             };
-            if Some(entry.session) != session || !copying.under_way {
+            if Some(entry.session) != session || !pending_copy.under_way {
                 continue;
             }
             waits = true;
-            if is_held_up(copying) {
+            if is_held_up(pending_copy) {
                 is_near |= is_near_its_limit(&entry.received.state);
                 if now.at >= entry.since + self.consumer_timeout.longest() {
                     late.push((entry.tag, token));
@@ -75,11 +77,11 @@ impl Engine {
                  deliveries of them that nothing is consumed from it until publishing works again; past its delivery limit it would drop them"
             );
         }
-        self.give_back_originals(late, out);
+        self.requeue_originals(late, out);
     }
 
     /// Without their copies: they would be published when the alarm is over, in addition to those of the next attempts.
-    fn give_back_originals(&mut self, mut late: Vec<(u64, Token)>, out: &mut Commands) {
+    fn requeue_originals(&mut self, mut late: Vec<(u64, Token)>, out: &mut Commands) {
         late.sort_unstable();
         for (_, token) in late {
             out.add(Command::Withdraw { token });

@@ -12,7 +12,7 @@ use crate::{
 struct Case {
     engine: Engine,
     commands: Commands,
-    at: Moment,
+    at: EngineTime,
     session: u64,
     tag: u64,
 }
@@ -37,7 +37,7 @@ impl Case {
         let mut case = Self {
             engine: Engine::new(setup),
             commands: Commands::default(),
-            at: Moment::ZERO,
+            at: EngineTime::ZERO,
             session: 0,
             tag: 0,
         };
@@ -46,7 +46,7 @@ impl Case {
     }
 
     /// A consumer that pauses when more than half of this many attempts have failed.
-    fn pausing(window: usize, seconds: u64) -> Self {
+    fn circuit_breaker(window: usize, seconds: u64) -> Self {
         let pause = crate::Pause::default()
             .window(window)
             .pause(Duration::from_secs(seconds));
@@ -55,7 +55,7 @@ impl Case {
 
     /// A handler fails.
     fn fails(&mut self, token: Token) {
-        let ending = Ending::Settled(Outcome::retry(Failure::new("no such customer")));
+        let ending = HandlerEnd::Settled(Outcome::retry(Failure::new("no such customer")));
         self.on(Input::Ended { token, ending });
     }
 
@@ -122,13 +122,13 @@ impl Case {
         headers.insert("x-retry-protocol".into(), AMQPValue::LongLongInt(1));
         headers.insert(header.into(), AMQPValue::LongLongInt(count));
         self.tag += 1;
-        let arrival = Box::new(Arrival {
+        let arrival = Box::new(IncomingDelivery {
             tag: self.tag,
             redelivered,
             properties: properties.with_headers(headers),
-            ..Arrival::default()
+            ..IncomingDelivery::default()
         });
-        let (session, consumer) = (self.session, self.engine.intake.newest());
+        let (session, consumer) = (self.session, self.engine.prefetch_control.newest());
         self.on(Input::Delivered {
             session,
             consumer,
@@ -201,7 +201,7 @@ fn the_end_nacks_what_waits_for_its_copy() {
         "the drain timeout is for copies as well"
     );
     case.take();
-    case.engine.give_back_the_rest(&mut case.commands);
+    case.engine.requeue_remaining(&mut case.commands);
     let returned = case.take();
     assert!(
         matches!(
@@ -259,7 +259,7 @@ fn a_suspect_runs_when_the_broker_has_read_what_was_settled_before() {
     case.consume();
     case.consume();
     case.take();
-    let ending = Ending::Settled(Outcome::Ack);
+    let ending = HandlerEnd::Settled(Outcome::Ack);
     case.on(Input::Ended { token, ending });
     let commands = &case.commands.list;
     assert!(
@@ -357,7 +357,7 @@ fn a_copy_runs_when_the_broker_has_read_that_its_original_is_gone() {
 
 #[test]
 fn what_began_before_a_pause_is_no_probe() {
-    let mut case = Case::pausing(2, 10);
+    let mut case = Case::circuit_breaker(2, 10);
     for _ in 0..3 {
         case.comes_again(1);
     }
@@ -365,17 +365,20 @@ fn what_began_before_a_pause_is_no_probe() {
     for token in [tokens[0], tokens[1]] {
         case.fails(token);
     }
-    assert!(case.engine.pausing.is_pausing());
+    assert!(case.engine.circuit_breaker.is_pausing());
     case.after(Duration::from_secs(11));
     case.consume();
     case.fails(tokens[2]);
-    assert!(case.engine.pausing.is_probing(), "it says nothing of now");
+    assert!(
+        case.engine.circuit_breaker.is_probing(),
+        "it says nothing of now"
+    );
     case.consume();
     case.comes_again(1);
     let token = case.handed_out()[0];
-    let ending = Ending::Settled(Outcome::Ack);
+    let ending = HandlerEnd::Settled(Outcome::Ack);
     case.on(Input::Ended { token, ending });
-    assert!(case.engine.pausing.is_off());
+    assert!(case.engine.circuit_breaker.is_off());
 }
 
 #[test]
@@ -431,13 +434,13 @@ fn what_is_kept_back_while_a_consumer_is_replaced_is_not_taken_for_read() {
 #[test]
 fn what_is_to_go_back_whole_is_nacked_whatever_it_has_behind_it() {
     for whole in [true, false] {
-        let mut case = Case::of(Consumer::new("retryrmq.handover").put_back_whole(whole));
+        let mut case = Case::of(Consumer::new("retryrmq.handover").requeue_unchanged(whole));
         case.comes_again(2);
         let token = case.handed_out()[0];
         case.consume();
         case.on(Input::Close);
         case.consume();
-        let ending = Ending::Unstarted;
+        let ending = HandlerEnd::Unstarted;
         case.on(Input::Ended { token, ending });
         let commands = case.take();
         assert_eq!(publishes(&commands), usize::from(!whole), "{commands:?}");
@@ -468,7 +471,7 @@ fn what_an_earlier_channel_left_behind_takes_no_places_on_the_next_one() {
     for _ in 0..3 {
         for _ in 0..40 {
             assert_eq!(fails_in_an_alarm(&mut case), 1);
-            assert!(case.engine.places_taken <= 40);
+            assert!(case.engine.slots_taken <= 40);
         }
         // The `consumer_timeout` is over.
         let session = case.session;
@@ -476,12 +479,12 @@ fn what_an_earlier_channel_left_behind_takes_no_places_on_the_next_one() {
         case.take();
         case.open();
     }
-    assert_eq!(case.engine.places_taken, 0);
+    assert_eq!(case.engine.slots_taken, 0);
 }
 
 #[test]
 fn a_copy_that_a_crash_bound_keeps_goes_back_in_a_long_pause() {
-    let mut case = Case::pausing(1, 3600);
+    let mut case = Case::circuit_breaker(1, 3600);
     case.comes_again(1);
     let running = case.handed_out()[0];
     case.consume();
@@ -489,11 +492,11 @@ fn a_copy_that_a_crash_bound_keeps_goes_back_in_a_long_pause() {
     case.comes_again(1);
     assert_eq!(case.handed_out(), [], "a detour is on its way");
     case.fails(running);
-    assert!(case.engine.pausing.is_pausing());
+    assert!(case.engine.circuit_breaker.is_pausing());
     for _ in 0..3 {
         case.consume();
     }
-    assert!(case.engine.intake.is_narrow());
+    assert!(case.engine.prefetch_control.is_narrow());
     case.after(LONGEST_KEPT + Duration::from_secs(1));
     let commands = case.take();
     let goes_back = |command: &Command| matches!(command, Command::Return { tag: 3, .. });
@@ -502,7 +505,7 @@ fn a_copy_that_a_crash_bound_keeps_goes_back_in_a_long_pause() {
 
 #[test]
 fn a_suspect_does_not_run_in_a_pause() {
-    let mut case = Case::pausing(1, 60);
+    let mut case = Case::circuit_breaker(1, 60);
     case.comes_again(1);
     let token = case.handed_out()[0];
     case.consume();
@@ -510,7 +513,7 @@ fn a_suspect_does_not_run_in_a_pause() {
     case.consume();
     assert_eq!(case.handed_out(), [], "the other one runs still");
     case.fails(token);
-    assert!(case.engine.pausing.is_pausing());
+    assert!(case.engine.circuit_breaker.is_pausing());
     case.consume();
     case.after(Duration::from_secs(20));
     assert_eq!(case.handed_out(), [], "nothing begins in a pause");
@@ -521,11 +524,11 @@ fn a_suspect_does_not_run_in_a_pause() {
 
 #[test]
 fn in_a_pause_a_message_begins_anew_before_its_queue_has_counted_too_much() {
-    let mut case = Case::pausing(1, 60);
+    let mut case = Case::circuit_breaker(1, 60);
     case.comes_again(1);
     let token = case.handed_out()[0];
     case.fails(token);
-    assert!(case.engine.pausing.is_pausing());
+    assert!(case.engine.circuit_breaker.is_pausing());
     case.take();
     for count in [2, 3] {
         case.comes("x-delivery-count", count, true);
@@ -621,12 +624,12 @@ fn what_is_held_for_long_is_put_down_once() {
     let mut case = Case::new();
     case.comes_again(0);
     case.comes_again(1);
-    let before = case.engine.agenda.len();
+    let before = case.engine.timers.len();
     for _ in 0..100 {
         case.after(Duration::from_millis(10));
     }
     assert_eq!(case.handed_out(), [], "a detour is on its way");
-    assert_eq!(case.engine.agenda.len(), before);
+    assert_eq!(case.engine.timers.len(), before);
 }
 
 #[test]
@@ -712,7 +715,7 @@ fn a_success_counts_for_the_delivery_by_which_its_message_came_again() {
     let late = case.handed_out()[0];
     let handled = |token| Input::Ended {
         token,
-        ending: Ending::Settled(Outcome::Ack),
+        ending: HandlerEnd::Settled(Outcome::Ack),
     };
     case.consume();
     case.on(handled(early));
@@ -751,7 +754,7 @@ fn done_while_an_earlier_handler_has_it(id: Option<&str>) -> (Case, Token) {
 fn succeeded(token: Token) -> Input {
     Input::Ended {
         token,
-        ending: Ending::Settled(Outcome::Ack),
+        ending: HandlerEnd::Settled(Outcome::Ack),
     }
 }
 

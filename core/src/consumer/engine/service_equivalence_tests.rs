@@ -4,12 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use proptest::{prelude::*, strategy::Strategy as Values};
 
-use super::{Case, Consequence, Copy, delivery_state::Copying};
+use super::{AttemptContext, Copy, NextAction, delivery_state::PendingCopy};
 use crate::{
     BasicProperties, Consumer, Strategy,
     connection::USUAL_HEADER_ROOM,
-    consumer::{Failed, Message, Received},
-    retry::{Counting, Failure, Handover, Origin, Outcome, ParkReason, Past, RetryState, headers},
+    consumer::{FailedMessage, Message, Received},
+    retry::{
+        Counting, DeliveryPast, Failure, Handover, Origin, Outcome, ParkReason, RetryState, headers,
+    },
     telemetry::Event,
     topology::{Detour, HANDOVER_QUEUE},
     types::{AMQPValue, FieldTable, ShortString},
@@ -30,7 +32,7 @@ fn received(
     properties: BasicProperties,
     redelivered: bool,
 ) -> Received {
-    let past = Past::of(redelivered, false);
+    let past = DeliveryPast::of(redelivered, false);
     let state = RetryState::read(queue, Counting::Header, past, &properties);
     Received {
         state,
@@ -41,14 +43,14 @@ fn received(
     }
 }
 
-fn consequence(
+fn next_action(
     options: &Consumer,
     host: &str,
     received: &Received,
-    follows: impl FnOnce(Case<'_>) -> Consequence,
-) -> Consequence {
+    follows: impl FnOnce(AttemptContext<'_>) -> NextAction,
+) -> NextAction {
     let origin = origin(host);
-    follows(Case {
+    follows(AttemptContext {
         options,
         origin: &origin,
         received,
@@ -58,10 +60,10 @@ fn consequence(
     })
 }
 
-fn copy_of(consequence: Consequence) -> (Copy, Event) {
-    match consequence {
-        Consequence::Copy(copying) => {
-            let Copying { copy, event, .. } = *copying;
+fn copy_of(next_action: NextAction) -> (Copy, Event) {
+    match next_action {
+        NextAction::Copy(pending_copy) => {
+            let PendingCopy { copy, event, .. } = *pending_copy;
             (copy, event)
         }
         other => unreachable!("{other:?} is no copy"),
@@ -69,11 +71,11 @@ fn copy_of(consequence: Consequence) -> (Copy, Event) {
 }
 
 /// What the consumer hands over, as the service reads it.
-fn taken_over(copy: &Copy) -> (Failed, Handover) {
+fn taken_over(copy: &Copy) -> (FailedMessage, Handover) {
     assert_eq!((&*copy.exchange, &*copy.routing_key), ("", HANDOVER_QUEUE));
     assert!(copy.mandatory);
     let message = received(HANDOVER_QUEUE, "", (*copy.properties).clone(), false);
-    Failed::handed_over(&Message(Arc::new(message))).unwrap()
+    FailedMessage::handed_over(&Message(Arc::new(message))).unwrap()
 }
 
 fn consumers() -> (Consumer, Consumer) {
@@ -158,15 +160,15 @@ proptest! {
     ) {
         let (consumer, service) = consumers();
         let original = received("orders", "shop", properties, redelivered);
-        let handed = consequence(&consumer, "here", &original, |case| case.after(&outcome, 0));
+        let handed = next_action(&consumer, "here", &original, |case| case.after(&outcome, 0));
         let (copy, _) = copy_of(handed);
         let (failed, handover) = taken_over(&copy);
         prop_assert_eq!(failed.queue(), "orders");
         prop_assert_eq!(failed.exchange(), "shop");
         let asked = handover.outcome(failed.failure()).expect("it ran");
-        let there = consequence(&service, "there", &failed.received, |case| case.after(&asked, 0));
+        let there = next_action(&service, "there", &failed.received, |case| case.after(&asked, 0));
         let (there, told) = copy_of(there);
-        let here = consequence(&service, "here", &original, |case| case.after(&outcome, 0));
+        let here = next_action(&service, "here", &original, |case| case.after(&outcome, 0));
         let (here, expected) = copy_of(here);
         prop_assert_eq!(&there.routing_key, &here.routing_key);
         // If the service itself gives a message up, for example after too many deferrals, its own text is expected.
@@ -183,7 +185,7 @@ proptest! {
         let (consumer, service) = consumers();
         let original = received("orders", "shop", properties, false);
         let detour = |options, host, message: &Received, crashes| {
-            copy_of(consequence(options, host, message, |case| case.detour(crashes, Detour::Shortest))).0
+            copy_of(next_action(options, host, message, |case| case.detour(crashes, Detour::Shortest))).0
         };
         let (failed, handover) = taken_over(&detour(&consumer, "here", &original, crashes));
         prop_assert_eq!(handover, Handover::Detour);
@@ -196,7 +198,7 @@ proptest! {
     #[test]
     fn whatever_is_published_to_the_service_is_read_or_refused(properties in messages()) {
         let message = received(HANDOVER_QUEUE, "", properties, false);
-        let _ = Failed::handed_over(&Message(Arc::new(message)));
+        let _ = FailedMessage::handed_over(&Message(Arc::new(message)));
     }
 }
 
@@ -205,7 +207,7 @@ fn what_takes_its_consumer_down_is_parked_by_the_service() {
     let (consumer, _) = consumers();
     let original = received("orders", "shop", BasicProperties::default(), false);
     let failure = Failure::new("it came back without an answer 10 times");
-    let parked = consequence(&consumer, "here", &original, |case| {
+    let parked = next_action(&consumer, "here", &original, |case| {
         case.park(ParkReason::DeliveryLimit, &failure)
     });
     let (copy, event) = copy_of(parked);
@@ -220,6 +222,6 @@ fn what_is_not_to_be_parked_is_dropped_here() {
     let consumer = consumers().0.park(false);
     let original = received("orders", "shop", BasicProperties::default(), false);
     let outcome = Outcome::fatal(Failure::new("no"));
-    let dropped = consequence(&consumer, "here", &original, |case| case.after(&outcome, 0));
-    assert!(matches!(dropped, Consequence::Drop(_)), "{dropped:?}");
+    let dropped = next_action(&consumer, "here", &original, |case| case.after(&outcome, 0));
+    assert!(matches!(dropped, NextAction::Drop(_)), "{dropped:?}");
 }

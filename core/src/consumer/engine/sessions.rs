@@ -5,9 +5,9 @@ use std::time::Duration;
 use tracing::{debug, error, warn};
 
 use super::{
-    super::{acks::AckWindow, timers::Task},
+    super::{acks::AckWindow, timers::TimerTask},
     Command, Commands, Engine, Now,
-    delivery_state::{Held, Phase},
+    delivery_state::{HoldReason, Phase},
 };
 use crate::{Error, ErrorKind, telemetry::Event, topology::SAFE_AGE};
 
@@ -46,11 +46,11 @@ impl Engine {
         let rejecting: Vec<_> = self
             .entries
             .iter()
-            .filter(|(_, entry)| matches!(entry.phase, Phase::Held(Held::Rejecting(_))))
+            .filter(|(_, entry)| matches!(entry.phase, Phase::Held(HoldReason::Rejecting(_))))
             .map(|(token, _)| token)
             .collect();
         for token in rejecting {
-            self.agenda.add(now.at, token, Task::Reject);
+            self.timers.add(now.at, token, TimerTask::Reject);
         }
     }
 
@@ -69,11 +69,11 @@ impl Engine {
             return;
         }
         // A queue may be away for days.
-        let is_news = self.complained.is_none_or(|(kind, when)| {
+        let is_news = self.warned.is_none_or(|(kind, when)| {
             kind != error.kind() || now.at.saturating_sub(when) >= TOLD_AGAIN
         });
         if is_news {
-            self.complained = Some((error.kind(), now.at));
+            self.warned = Some((error.kind(), now.at));
             error!(queue = %self.name, %error, "cannot consume; trying again");
         } else {
             debug!(queue = %self.name, %error, "cannot consume; trying again");
@@ -97,8 +97,8 @@ impl Engine {
     }
 
     pub(super) fn consuming(&mut self, session: u64, consumer: u64, out: &mut Commands) {
-        self.intake.consuming(consumer);
-        self.complained = None;
+        self.prefetch_control.consuming(consumer);
+        self.warned = None;
         let returned = session > 1 && std::mem::take(&mut self.failures) > 0;
         if returned {
             self.counters.reconnects.inc();
@@ -108,7 +108,7 @@ impl Engine {
     }
 
     pub(super) fn cancelled_by_broker(&mut self, consumer: u64, now: Now, out: &mut Commands) {
-        self.intake.gone(consumer);
+        self.prefetch_control.gone(consumer);
         let held = self
             .entries
             .iter()
@@ -144,7 +144,7 @@ impl Engine {
         out.add(Command::Drop { session });
         // They are forgotten when they are back, because their channel is not the current one.
         out.add(Command::Recall);
-        self.intake.lost();
+        self.prefetch_control.lost();
         // Not again for a channel on which nothing was consumed: each event has one `Reconnected`.
         if self.failures == 0 {
             let queue = self.queue();
@@ -172,9 +172,9 @@ impl Engine {
         self.spares.clear();
         (self.suspect, self.cautious) = (None, true);
         // Messages that are kept until their copies are stored occupied places on the lost channel.
-        self.places_taken = 0;
+        self.slots_taken = 0;
         self.lingering = None;
-        self.unstarted_look = None;
+        self.unstarted_check = None;
         self.syncs.lost();
         self.returned_unseen = 0;
         if self.drain.is_none() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     super::{Received, Token},
     Command, Commands, Engine, Now, Return,
-    delivery_state::{Entry, Phase, Purpose},
+    delivery_state::{DeliveryState, Phase, Purpose},
     mutants::{self, Mutant},
 };
 
@@ -36,17 +36,18 @@ impl Engine {
     pub(super) fn let_go(&mut self, token: Token, now: Now) -> Option<Arc<Received>> {
         let entry = self.remove(token)?;
         let ended = match &entry.phase {
-            Phase::Copying(copying) => copying.purpose.is_an_end(),
+            Phase::Copying(pending_copy) => pending_copy.purpose.is_an_end(),
             Phase::Out | Phase::Held(_) => true,
         };
         match &mut self.channel {
             Some(channel) if channel.session == entry.session => {
                 // A broker that has died without a word may have taken a young queue with it. Then the message comes again and must run.
-                let was_young = matches!(&entry.phase, Phase::Copying(copying) if copying.is_young);
+                let was_young =
+                    matches!(&entry.phase, Phase::Copying(pending_copy) if pending_copy.is_young);
                 if ended && (!was_young || mutants::has(Mutant::BelievesSilence)) {
                     self.memory.acknowledged(&entry.received);
                 }
-                if matches!(&entry.phase, Phase::Copying(copying) if copying.purpose == Purpose::Detour)
+                if matches!(&entry.phase, Phase::Copying(pending_copy) if pending_copy.purpose == Purpose::Detour)
                 {
                     self.syncs.settled_a_detour();
                 }
@@ -88,7 +89,7 @@ impl Engine {
         self.remove(token);
     }
 
-    fn remove(&mut self, token: Token) -> Option<Entry> {
+    fn remove(&mut self, token: Token) -> Option<DeliveryState> {
         let entry = self.entries.remove(token)?;
         self.counters.outstanding.dec();
         if entry.awaited {
@@ -96,10 +97,10 @@ impl Engine {
         }
         self.detours -= usize::from(entry.on_detour);
         if entry.takes_its_place && self.is_current(entry.session) {
-            self.places_taken -= 1;
-            self.intake.takes_its_place(entry.consumer, false);
+            self.slots_taken -= 1;
+            self.prefetch_control.takes_its_place(entry.consumer, false);
             if entry.is_stuck {
-                self.intake.is_stuck(entry.consumer, false);
+                self.prefetch_control.is_stuck(entry.consumer, false);
             }
         }
         self.suspect_ended(token);
@@ -118,8 +119,8 @@ impl Engine {
         let awaited = std::mem::take(&mut entry.awaited);
         self.detours -= usize::from(std::mem::take(&mut entry.on_detour));
         if self.is_current(session) {
-            self.places_taken += 1;
-            self.intake.takes_its_place(consumer, true);
+            self.slots_taken += 1;
+            self.prefetch_control.takes_its_place(consumer, true);
         }
         if awaited {
             self.no_longer_awaited();
@@ -133,7 +134,7 @@ impl Engine {
         };
         let (session, consumer) = (entry.session, entry.consumer);
         if !std::mem::replace(&mut entry.is_stuck, true) && self.is_current(session) {
-            self.intake.is_stuck(consumer, true);
+            self.prefetch_control.is_stuck(consumer, true);
         }
     }
 }

@@ -4,16 +4,16 @@ use super::{Command, Commands, Engine, Now, delivery_state::Phase};
 
 impl Engine {
     /// Takes messages back that no handler has begun in time. Nobody knows here which those are; who has them does.
-    pub(super) fn look_after_the_unstarted(&mut self, now: Now, out: &mut Commands) {
-        if self.unstarted_look.is_none_or(|look| now.at < look) {
+    pub(super) fn requeue_expired_unstarted(&mut self, now: Now, out: &mut Commands) {
+        if self.unstarted_check.is_none_or(|look| now.at < look) {
             return;
         }
-        self.unstarted_look = None;
+        self.unstarted_check = None;
         let Some(session) = self.channel.as_ref().map(|channel| channel.session) else {
             return;
         };
         let longest = self.consumer_timeout.longest();
-        let (mut late, mut next) = (Vec::new(), None::<super::Moment>);
+        let (mut late, mut next) = (Vec::new(), None::<super::EngineTime>);
         for (token, entry) in self.entries.iter() {
             if entry.session != session || !matches!(entry.phase, Phase::Out) {
                 continue;
@@ -26,7 +26,7 @@ impl Engine {
             }
         }
         // Those that are looked at again run, or are back by then. A look at many is not repeated every moment.
-        self.unstarted_look = next.map(|next| next.max(now.at + longest / 4));
+        self.unstarted_check = next.map(|next| next.max(now.at + longest / 4));
         if !late.is_empty() && self.drain.is_none() {
             out.add(Command::RecallThese { tokens: late });
         }

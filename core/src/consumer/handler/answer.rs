@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, error::Error as StdError};
 
-use super::{Cause, Judge};
+use super::{Cause, ErrorClassifier};
 use crate::retry::Outcome;
 
 /// What a handler may return: `Result<(), E>`, or an [`Outcome`], which can also name error types.
@@ -50,7 +50,7 @@ use crate::retry::Outcome;
 /// too:
 ///
 /// ```
-/// use retryrmq::{Client, IntoOutcome, Message, Running};
+/// use retryrmq::{Client, IntoOutcome, Message, RunningConsumer};
 ///
 /// async fn orders<F, R, By: 'static>(rmq: Client, handler: F) -> retryrmq::Result<Running>
 /// where
@@ -67,8 +67,8 @@ use crate::retry::Outcome;
     note = "what is within `Ok` must be `()`: a future there would never run, so await it first"
 )]
 pub trait IntoOutcome<By = Itself> {
-    /// The outcome of the attempt. `judge` says what an error means.
-    fn into_outcome(self, judge: &Judge) -> Outcome;
+    /// The outcome of the attempt. `classifier` says what an error means.
+    fn into_outcome(self, classifier: &ErrorClassifier) -> Outcome;
 }
 
 /// The answer has a type of its own.
@@ -84,58 +84,58 @@ pub enum ByError {}
 pub enum ByReport {}
 
 impl IntoOutcome for Outcome {
-    fn into_outcome(self, _: &Judge) -> Outcome {
+    fn into_outcome(self, _: &ErrorClassifier) -> Outcome {
         self
     }
 }
 
 impl<E: StdError + 'static> IntoOutcome<ByError> for Result<(), E> {
-    fn into_outcome(self, judge: &Judge) -> Outcome {
-        judged(self, |error| {
-            judge.typed(error, Some(std::any::type_name::<E>()))
+    fn into_outcome(self, classifier: &ErrorClassifier) -> Outcome {
+        classified_by(self, |error| {
+            classifier.typed(error, Some(std::any::type_name::<E>()))
         })
     }
 }
 
 impl<E: AsRef<dyn StdError + 'static>> IntoOutcome<ByReport> for Result<(), E> {
-    fn into_outcome(self, judge: &Judge) -> Outcome {
-        judged(self, |error| judge.outcome(error.as_ref()))
+    fn into_outcome(self, classifier: &ErrorClassifier) -> Outcome {
+        classified_by(self, |error| classifier.outcome(error.as_ref()))
     }
 }
 
 impl IntoOutcome for Result<(), Cause> {
-    fn into_outcome(self, judge: &Judge) -> Outcome {
-        judged(self, |error| judge.outcome(&**error))
+    fn into_outcome(self, classifier: &ErrorClassifier) -> Outcome {
+        classified_by(self, |error| classifier.outcome(&**error))
     }
 }
 
 impl IntoOutcome for Result<(), Box<dyn StdError + Send>> {
-    fn into_outcome(self, judge: &Judge) -> Outcome {
-        judged(self, |error| judge.outcome(&**error))
+    fn into_outcome(self, classifier: &ErrorClassifier) -> Outcome {
+        classified_by(self, |error| classifier.outcome(&**error))
     }
 }
 
 impl IntoOutcome for Result<(), String> {
-    fn into_outcome(self, judge: &Judge) -> Outcome {
-        judged(self, |error| judge.text(error))
+    fn into_outcome(self, classifier: &ErrorClassifier) -> Outcome {
+        classified_by(self, |error| classifier.text(error))
     }
 }
 
 impl IntoOutcome for Result<(), &str> {
-    fn into_outcome(self, judge: &Judge) -> Outcome {
-        judged(self, |error| judge.text(error))
+    fn into_outcome(self, classifier: &ErrorClassifier) -> Outcome {
+        classified_by(self, |error| classifier.text(error))
     }
 }
 
 impl IntoOutcome for Result<(), Cow<'_, str>> {
-    fn into_outcome(self, judge: &Judge) -> Outcome {
-        judged(self, |error| judge.text(error))
+    fn into_outcome(self, classifier: &ErrorClassifier) -> Outcome {
+        classified_by(self, |error| classifier.text(error))
     }
 }
 
-fn judged<E>(answer: Result<(), E>, judge: impl FnOnce(&E) -> Outcome) -> Outcome {
+fn classified_by<E>(answer: Result<(), E>, classifier: impl FnOnce(&E) -> Outcome) -> Outcome {
     match answer {
         Ok(()) => Outcome::Ack,
-        Err(error) => judge(&error),
+        Err(error) => classifier(&error),
     }
 }

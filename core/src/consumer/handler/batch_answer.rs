@@ -1,6 +1,6 @@
 //! What a handler of batches may return.
 
-use super::{IntoOutcome, Judge};
+use super::{ErrorClassifier, IntoOutcome};
 use crate::retry::{Failure, Outcome};
 
 /// What a handler of batches may return.
@@ -35,8 +35,8 @@ use crate::retry::{Failure, Outcome};
     note = "an answer for each message is a `Vec<Result<(), E>>`, a `Vec<Outcome>`, or a `Result` with one of them"
 )]
 pub trait IntoOutcomes<By = OfNothing> {
-    /// The outcomes of the `count` messages of the batch, in their order. `judge` says what an error means.
-    fn into_outcomes(self, count: usize, judge: &Judge) -> Vec<Outcome>;
+    /// The outcomes of the `count` messages of the batch, in their order. `classifier` says what an error means.
+    fn into_outcomes(self, count: usize, classifier: &ErrorClassifier) -> Vec<Outcome>;
 }
 
 /// There is no answer.
@@ -56,21 +56,21 @@ pub enum OfEach {}
 pub enum OfEachOrAll {}
 
 impl IntoOutcomes for () {
-    fn into_outcomes(self, count: usize, _: &Judge) -> Vec<Outcome> {
+    fn into_outcomes(self, count: usize, _: &ErrorClassifier) -> Vec<Outcome> {
         vec![Outcome::Ack; count]
     }
 }
 
 impl<A: IntoOutcome<By>, By> IntoOutcomes<(OfAll, By)> for A {
-    fn into_outcomes(self, count: usize, judge: &Judge) -> Vec<Outcome> {
-        vec![self.into_outcome(judge); count]
+    fn into_outcomes(self, count: usize, classifier: &ErrorClassifier) -> Vec<Outcome> {
+        vec![self.into_outcome(classifier); count]
     }
 }
 
 impl<A: IntoOutcome<By>, By> IntoOutcomes<(OfEach, By)> for Vec<A> {
-    fn into_outcomes(self, count: usize, judge: &Judge) -> Vec<Outcome> {
+    fn into_outcomes(self, count: usize, classifier: &ErrorClassifier) -> Vec<Outcome> {
         let answers = self.into_iter();
-        let outcomes = answers.map(|answer| answer.into_outcome(judge));
+        let outcomes = answers.map(|answer| answer.into_outcome(classifier));
         one_for_each(outcomes.collect(), count)
     }
 }
@@ -92,10 +92,10 @@ where
     A: IntoOutcome<By>,
     Result<(), E>: IntoOutcome<ByAll>,
 {
-    fn into_outcomes(self, count: usize, judge: &Judge) -> Vec<Outcome> {
+    fn into_outcomes(self, count: usize, classifier: &ErrorClassifier) -> Vec<Outcome> {
         match self {
-            Ok(answers) => answers.into_outcomes(count, judge),
-            Err(error) => Err::<(), E>(error).into_outcomes(count, judge),
+            Ok(answers) => answers.into_outcomes(count, classifier),
+            Err(error) => Err::<(), E>(error).into_outcomes(count, classifier),
         }
     }
 }
@@ -108,7 +108,7 @@ mod tests {
     use crate::{Signal, park, retry_after};
 
     fn of<By>(answer: impl IntoOutcomes<By>) -> Vec<Outcome> {
-        answer.into_outcomes(2, &Judge::default())
+        answer.into_outcomes(2, &ErrorClassifier::default())
     }
 
     fn failures(outcomes: Vec<Outcome>) -> Vec<Failure> {

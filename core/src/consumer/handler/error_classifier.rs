@@ -23,14 +23,14 @@ const LONGEST: usize = 64;
 /// Decides what happens to a message whose handler returned an error: a [`Signal`] in its chain of causes comes first, then
 /// [`Consumer::fatal`](crate::Consumer::fatal), and otherwise it is retried.
 ///
-/// A consumer uses its own. Callers that run handlers themselves get it from [`Consumer::judge`](crate::Consumer::judge).
+/// A consumer uses its own. Callers that run handlers themselves get it from [`Consumer::classifier`](crate::Consumer::classifier).
 #[derive(Clone, Default)]
-pub struct Judge {
+pub struct ErrorClassifier {
     fatal: Vec<Arc<Fatal>>,
     error_type: Vec<Arc<ErrorType>>,
 }
 
-impl Judge {
+impl ErrorClassifier {
     pub(in crate::consumer) fn add_fatal(
         &mut self,
         says: impl Fn(&(dyn StdError + 'static)) -> bool + Send + Sync + 'static,
@@ -149,9 +149,9 @@ impl Judge {
     }
 }
 
-impl fmt::Debug for Judge {
+impl fmt::Debug for ErrorClassifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Judge")
+        f.debug_struct("ErrorClassifier")
             .field("fatal", &self.fatal.len())
             .field("error_type", &self.error_type.len())
             .finish()

@@ -5,7 +5,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use super::{IntoOutcome, Judge, Signal};
+use super::{ErrorClassifier, IntoOutcome, Signal};
 use crate::{Message, retry::Outcome};
 
 /// What a handler can take as an argument, see [`extract`].
@@ -84,10 +84,10 @@ functions!(A, B, C, D);
 pub struct Extracted<A>(Result<A, Signal>);
 
 impl<A: IntoOutcome<By>, By> IntoOutcome<(Extracted<()>, By)> for Extracted<A> {
-    fn into_outcome(self, judge: &Judge) -> Outcome {
+    fn into_outcome(self, classifier: &ErrorClassifier) -> Outcome {
         match self.0 {
-            Ok(answer) => answer.into_outcome(judge),
-            Err(signal) => judge.outcome(&signal),
+            Ok(answer) => answer.into_outcome(classifier),
+            Err(signal) => classifier.outcome(&signal),
         }
     }
 }

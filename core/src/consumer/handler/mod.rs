@@ -16,14 +16,14 @@ use std::{any::Any, error::Error as StdError};
 
 pub use answer::IntoOutcome;
 pub use batch_answer::IntoOutcomes;
-pub use error_classifier::Judge;
+pub use error_classifier::ErrorClassifier;
 pub use extract::{FromMessage, extract};
 pub use json::{InvalidBody, Json};
 #[cfg(feature = "tower")]
 pub use service::service;
 pub use signal::{Signal, defer, fatal, park, retry_after, undecodable};
-pub use workers::Running;
-pub(super) use workers::{Handling, run_batch_workers, run_workers};
+pub use workers::RunningConsumer;
+pub(super) use workers::{HandlerRunner, run_batch_workers, run_workers};
 
 type Cause = Box<dyn StdError + Send + Sync>;
 

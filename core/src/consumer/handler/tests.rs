@@ -7,7 +7,7 @@ use crate::{
 };
 
 fn of<By>(answer: impl IntoOutcome<By>) -> Outcome {
-    answer.into_outcome(&Judge::default())
+    answer.into_outcome(&ErrorClassifier::default())
 }
 
 fn failure(outcome: Outcome) -> Failure {
@@ -282,8 +282,8 @@ fn a_failure_names_its_own_type() {
     assert_eq!(failure, timeout());
 }
 
-fn judge_of(consumer: &Consumer, answer: Result<(), anyhow::Error>) -> Outcome {
-    answer.into_outcome(&consumer.judge())
+fn classified(consumer: &Consumer, answer: Result<(), anyhow::Error>) -> Outcome {
+    answer.into_outcome(&consumer.error_classifier())
 }
 
 #[test]
@@ -297,9 +297,9 @@ fn people_name_their_own_types_and_say_what_is_fatal() {
         .fatal(|error| error.is::<std::str::Utf8Error>())
         .fatal(|error| error.is::<ParseIntError>());
     let wrap = |error: ShopError| anyhow::Error::new(error).context("the order");
-    let named = failure(judge_of(&consumer, Err(wrap(ShopError::OutOfStock))));
+    let named = failure(classified(&consumer, Err(wrap(ShopError::OutOfStock))));
     assert_eq!(named.error_type, "OutOfStock");
-    let parked = judge_of(&consumer, Err(anyhow::Error::new(seven())));
+    let parked = classified(&consumer, Err(anyhow::Error::new(seven())));
     assert!(
         matches!(
             parked,
@@ -311,7 +311,7 @@ fn people_name_their_own_types_and_say_what_is_fatal() {
         "{parked:?}"
     );
     // A signal comes first, as in every language.
-    let signal = judge_of(&consumer, Err(retry_after(SECOND, seven()).into()));
+    let signal = classified(&consumer, Err(retry_after(SECOND, seven()).into()));
     assert!(
         matches!(
             signal,
@@ -322,7 +322,7 @@ fn people_name_their_own_types_and_say_what_is_fatal() {
         ),
         "{signal:?}"
     );
-    let other = judge_of(&consumer, Err(wrap(ShopError::from(late()))));
+    let other = classified(&consumer, Err(wrap(ShopError::from(late()))));
     assert!(matches!(other, Outcome::Retry { .. }), "{other:?}");
 }
 
@@ -332,7 +332,7 @@ fn a_function_that_panics_says_nothing() {
         .dlx(true)
         .fatal(|_| panic!("on purpose"))
         .error_type(|_| -> Option<String> { panic!("on purpose") });
-    let outcome = judge_of(&consumer, Err(anyhow::anyhow!("busy")));
+    let outcome = classified(&consumer, Err(anyhow::anyhow!("busy")));
     assert_eq!(
         outcome,
         Outcome::retry(Failure::new("busy").of_type("Error"))

@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use tracing::Instrument;
 
 use super::{
-    IntoOutcome, IntoOutcomes, Judge, batch_answer::one_for_each, names, panic_text, span,
+    ErrorClassifier, IntoOutcome, IntoOutcomes, batch_answer::one_for_each, names, panic_text, span,
 };
 use crate::{
     consumer::{Delivery, Message, Subscription},
@@ -21,11 +21,11 @@ use crate::{
 
 /// A consumer that runs in the background. [`Consumer::start`](crate::Consumer::start) makes it. Dropping it does not end the consumer.
 #[derive(Clone, Debug)]
-pub struct Running {
+pub struct RunningConsumer {
     subscription: Arc<Subscription>,
 }
 
-impl Running {
+impl RunningConsumer {
     /// Drains: takes no more messages, waits for running handlers up to the [`drain_timeout`](crate::Consumer::drain_timeout), and requeues
     /// the rest. Returns when everything is settled.
     pub async fn close(&self) {
@@ -63,24 +63,24 @@ impl Running {
 pub(in crate::consumer) fn run_workers<F, R, By>(
     subscription: Arc<Subscription>,
     handler: F,
-    judge: Judge,
+    classifier: ErrorClassifier,
     concurrency: usize,
     timeout: Option<Duration>,
-) -> Running
+) -> RunningConsumer
 where
     F: Fn(Message) -> R + Send + Sync + 'static,
     R: Future<Output: IntoOutcome<By>> + Send + 'static,
     By: 'static,
 {
-    let handling = Arc::new(Handling {
+    let handling = Arc::new(HandlerRunner {
         handler,
-        judge,
+        classifier,
         timeout,
     });
     for _ in 0..concurrency {
         tokio::spawn(work(Arc::clone(&subscription), Arc::clone(&handling)));
     }
-    Running { subscription }
+    RunningConsumer { subscription }
 }
 
 /// A handler that keeps its thread longer should not hold up others.
@@ -93,7 +93,7 @@ const STRETCH: u32 = 64;
 ///
 /// A worker that finds more messages wakes another one only if its own handler waits or takes long. While handlers are quick, one worker
 /// does everything, and no time is spent on waking others.
-async fn work<F, R, By>(subscription: Arc<Subscription>, handling: Arc<Handling<F>>)
+async fn work<F, R, By>(subscription: Arc<Subscription>, handling: Arc<HandlerRunner<F>>)
 where
     F: Fn(Message) -> R,
     R: Future<Output: IntoOutcome<By>>,
@@ -139,18 +139,18 @@ where
 pub(in crate::consumer) fn run_batch_workers<F, R, By>(
     subscription: Arc<Subscription>,
     handler: F,
-    judge: Judge,
+    classifier: ErrorClassifier,
     concurrency: usize,
     timeout: Option<Duration>,
-) -> Running
+) -> RunningConsumer
 where
     F: Fn(Vec<Message>) -> R + Send + Sync + 'static,
     R: Future<Output: IntoOutcomes<By>> + Send + 'static,
     By: 'static,
 {
-    let handling = Arc::new(Handling {
+    let handling = Arc::new(HandlerRunner {
         handler,
-        judge,
+        classifier,
         timeout,
     });
     for _ in 0..concurrency {
@@ -159,11 +159,11 @@ where
             Arc::clone(&handling),
         ));
     }
-    Running { subscription }
+    RunningConsumer { subscription }
 }
 
 /// One of the consumer's workers: takes a batch, handles it, settles it.
-async fn work_in_batches<F, R, By>(subscription: Arc<Subscription>, handling: Arc<Handling<F>>)
+async fn work_in_batches<F, R, By>(subscription: Arc<Subscription>, handling: Arc<HandlerRunner<F>>)
 where
     F: Fn(Vec<Message>) -> R,
     R: Future<Output: IntoOutcomes<By>>,
@@ -189,13 +189,13 @@ where
 }
 
 /// A handler, and everything needed to run it.
-pub(in crate::consumer) struct Handling<F> {
+pub(in crate::consumer) struct HandlerRunner<F> {
     pub(in crate::consumer) handler: F,
-    pub(in crate::consumer) judge: Judge,
+    pub(in crate::consumer) classifier: ErrorClassifier,
     pub(in crate::consumer) timeout: Option<Duration>,
 }
 
-impl<F> Handling<F> {
+impl<F> HandlerRunner<F> {
     /// Runs one attempt, and catches everything that can go wrong in it.
     pub(in crate::consumer) async fn attempt<R, By>(&self, message: Message) -> Outcome
     where
@@ -206,7 +206,7 @@ impl<F> Handling<F> {
             let span = span::of(&message);
             let handled = async {
                 let answer = (self.handler)(message).await;
-                answer.into_outcome(&self.judge)
+                answer.into_outcome(&self.classifier)
             };
             handled.instrument(span).await
         };
@@ -225,7 +225,7 @@ impl<F> Handling<F> {
             let span = span::of_batch(&messages);
             let handled = async {
                 let answer = (self.handler)(messages).await;
-                one_for_each(answer.into_outcomes(count, &self.judge), count)
+                one_for_each(answer.into_outcomes(count, &self.classifier), count)
             };
             handled.instrument(span).await
         };

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// What the broker must be able to do, and what depends on its version.
-pub(super) struct Demands {
+pub(super) struct BrokerRequirements {
     queue: String,
     rules: Rules,
     strategy: Strategy,
@@ -16,7 +16,7 @@ pub(super) struct Demands {
     dlx: bool,
 }
 
-impl Demands {
+impl BrokerRequirements {
     pub(super) fn of(options: &Consumer, queue_type: QueueType) -> Self {
         Self {
             queue: options.queue.clone(),

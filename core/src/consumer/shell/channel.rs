@@ -21,14 +21,14 @@ use lapin::{
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
-    super::engine::{Arrival, Return},
-    prefetch_slots::Places,
+    super::engine::{IncomingDelivery, Return},
+    prefetch_slots::PrefetchSlots,
 };
 use crate::{
     Error, ErrorKind, Result,
     connection::{
         Connection, LINGER, OpenChannel, Operation, StartedCall, ask, is_internal_error,
-        is_one_consumer_too_many, look, put_off, refusal,
+        is_one_consumer_too_many, passive_declare, put_off, refusal,
     },
 };
 
@@ -37,7 +37,7 @@ const UNWRITTEN: usize = 64;
 
 /// What happens on a channel.
 pub(super) enum ChannelEvent {
-    Arrived(u64, Box<Arrival>),
+    Arrived(u64, Box<IncomingDelivery>),
     Consuming(u64),
     Cancelled(u64),
     CancelledByBroker(u64),
@@ -59,18 +59,18 @@ enum Answer {
 type Question = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
 /// A consumer on the channel.
-struct Served {
+struct ChannelConsumer {
     consumer: u64,
     stream: lapin::Consumer,
-    places: Places,
+    slots: PrefetchSlots,
     /// Whether we have cancelled it, so that its end is expected.
     cancelled: bool,
 }
 
-impl Served {
+impl ChannelConsumer {
     /// Whether it is cancelled as soon as nothing is on its way to it.
-    fn is_parting(&self) -> bool {
-        self.places.is_parting() && !self.cancelled
+    fn is_cancelling(&self) -> bool {
+        self.slots.is_cancelling() && !self.cancelled
     }
 }
 
@@ -96,7 +96,7 @@ pub(super) struct Channel {
     priority: Option<i32>,
     connection: Arc<Connection>,
     channel: OpenChannel,
-    served: Vec<Served>,
+    served: Vec<ChannelConsumer>,
     questions: FuturesUnordered<Question>,
     gone: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// Events that came together with another one.
@@ -183,11 +183,11 @@ impl Channel {
             self.backlog.push_back(ChannelEvent::Cancelled(consumer));
             return;
         };
-        served.places.part(Instant::now());
+        served.slots.part(Instant::now());
         self.part(consumer);
     }
 
-    fn served(&mut self, consumer: u64) -> Option<&mut Served> {
+    fn served(&mut self, consumer: u64) -> Option<&mut ChannelConsumer> {
         let mut served = self.served.iter_mut();
         served.find(|served| served.consumer == consumer)
     }
@@ -198,16 +198,16 @@ impl Channel {
         let Some(served) = self.served(consumer) else {
             return;
         };
-        if !served.is_parting() {
+        if !served.is_cancelling() {
             return;
         }
-        if !served.places.may_go(Instant::now()) {
-            let pause = served.places.pause();
+        if !served.slots.may_go(Instant::now()) {
+            let pause = served.slots.pause();
             self.questions.push(Box::pin(async move {
                 if !pause.is_zero() {
                     sleep(pause).await;
                 }
-                let looked = look(&channel, queue).await;
+                let looked = passive_declare(&channel, queue).await;
                 Answer::Looked(consumer, looked.map(|queue| queue.message_count()))
             }));
             return;
@@ -224,7 +224,7 @@ impl Channel {
             let cancelled = ask(Operation::Consuming(queue.as_str()), cancel.answer()).await;
             Answer::Cancelled(consumer, cancelled)
         }));
-        self.settle_what_was_put_off();
+        self.settle_deferred();
     }
 
     /// Waits for whatever happens next.
@@ -238,23 +238,23 @@ impl Channel {
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<ChannelEvent> {
-        if let Some(happening) = self.backlog.pop_front() {
-            return Poll::Ready(happening);
+        if let Some(channel_event) = self.backlog.pop_front() {
+            return Poll::Ready(channel_event);
         }
         let mut at = 0;
         while let Some(served) = self.served.get_mut(at) {
             match served.stream.poll_next_unpin(cx) {
                 Poll::Pending => at += 1,
                 Poll::Ready(next) => {
-                    if let Some(happening) = self.judge(at, next) {
-                        return Poll::Ready(happening);
+                    if let Some(channel_event) = self.judge(at, next) {
+                        return Poll::Ready(channel_event);
                     }
                 }
             }
         }
         while let Poll::Ready(Some(answer)) = self.questions.poll_next_unpin(cx) {
-            if let Some(happening) = self.answered(answer) {
-                return Poll::Ready(happening);
+            if let Some(channel_event) = self.answered(answer) {
+                return Poll::Ready(channel_event);
             }
         }
         if self.gone.as_mut().poll(cx).is_ready() {
@@ -267,11 +267,11 @@ impl Channel {
     fn judge(&mut self, at: usize, next: Option<lapin::Result<Delivery>>) -> Option<ChannelEvent> {
         if let Some(Ok(delivery)) = next {
             let consumer = self.served[at].consumer;
-            self.served[at].places.arrived(delivery.delivery_tag);
+            self.served[at].slots.arrived(delivery.delivery_tag);
             return Some(ChannelEvent::Arrived(consumer, self.arrival(delivery)));
         }
         // Polled again, it would pend forever.
-        let Served {
+        let ChannelConsumer {
             consumer,
             cancelled,
             ..
@@ -301,17 +301,17 @@ impl Channel {
     fn answered(&mut self, answer: Answer) -> Option<ChannelEvent> {
         match answer {
             Answer::Consuming(consumer, prefetch, Ok(stream)) => {
-                self.served.push(Served {
+                self.served.push(ChannelConsumer {
                     consumer,
                     stream,
-                    places: Places::new(prefetch),
+                    slots: PrefetchSlots::new(prefetch),
                     cancelled: false,
                 });
                 Some(ChannelEvent::Consuming(consumer))
             }
             Answer::Looked(consumer, Ok(ready)) => {
                 if let Some(served) = self.served(consumer) {
-                    served.places.looked(ready);
+                    served.slots.looked(ready);
                 }
                 self.part(consumer);
                 None
@@ -341,10 +341,10 @@ impl Channel {
         }
     }
 
-    fn arrival(&self, delivery: Delivery) -> Box<Arrival> {
+    fn arrival(&self, delivery: Delivery) -> Box<IncomingDelivery> {
         let tag = delivery.delivery_tag;
         let mended = self.channel.mended().take(self.channel.lapin().id(), tag);
-        Box::new(Arrival {
+        Box::new(IncomingDelivery {
             tag,
             redelivered: delivery.redelivered,
             exchange: delivery.exchange,
@@ -356,20 +356,20 @@ impl Channel {
     }
 
     pub(super) fn ack(&mut self, tag: u64, multiple: bool) {
-        self.settle_or_put_off(Settlement::Ack { tag, multiple });
+        self.settle_or_defer(Settlement::Ack { tag, multiple });
     }
 
     pub(super) fn give_back(&mut self, tag: u64, how: Return) {
-        self.settle_or_put_off(Settlement::Back { tag, how });
+        self.settle_or_defer(Settlement::Back { tag, how });
     }
 
     /// Asks something that the broker answers after it has read everything sent before: it reads a channel's methods in order.
     pub(super) fn sync(&mut self, number: u64) {
-        self.settle_or_put_off(Settlement::Sync(number));
+        self.settle_or_defer(Settlement::Sync(number));
     }
 
-    fn settle_or_put_off(&mut self, settlement: Settlement) {
-        if self.served.iter().any(Served::is_parting) {
+    fn settle_or_defer(&mut self, settlement: Settlement) {
+        if self.served.iter().any(ChannelConsumer::is_cancelling) {
             self.put_off.push(settlement);
         } else {
             self.settle(settlement);
@@ -387,12 +387,12 @@ impl Channel {
                 }));
             }
         }
-        self.settle_what_was_put_off();
+        self.settle_deferred();
     }
 
-    fn settle_what_was_put_off(&mut self) {
+    fn settle_deferred(&mut self) {
         for settlement in std::mem::take(&mut self.put_off) {
-            self.settle_or_put_off(settlement);
+            self.settle_or_defer(settlement);
         }
     }
 
@@ -402,7 +402,7 @@ impl Channel {
             Settlement::Sync(number) => {
                 let queue = self.queue.clone();
                 // Begun now, and so sent after the settlements.
-                let look = StartedCall::new(async move { look(&channel, queue).await });
+                let look = StartedCall::new(async move { passive_declare(&channel, queue).await });
                 self.questions.push(Box::pin(async move {
                     Answer::Synced(number, look.answer().await.map(|_| ()))
                 }));
@@ -441,7 +441,7 @@ impl Channel {
         settlement: impl Future<Output = lapin::Result<()>> + Send + 'static,
     ) {
         for served in &mut self.served {
-            served.places.settled(tag, multiple);
+            served.slots.settled(tag, multiple);
         }
         self.settled = Some(Instant::now());
         self.unwritten.push_back(StartedCall::new(settlement));

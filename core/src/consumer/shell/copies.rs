@@ -13,7 +13,7 @@ use super::{
     super::{
         Token,
         engine::{Copy, Input},
-        engine_time::Moment,
+        engine_time::EngineTime,
     },
     ShellEvent,
 };
@@ -36,10 +36,10 @@ pub(super) struct Copies {
 }
 
 /// Copies by their queue, and by how often a connection was lost before: those of an earlier session are not sent.
-type WaitingCopies = HashMap<(String, u64), Vec<Waiting>>;
+type WaitingCopies = HashMap<(String, u64), Vec<WaitingCopy>>;
 
 /// A copy that was not sent yet.
-struct Waiting {
+struct WaitingCopy {
     token: Token,
     copy: Copy,
     body: Body,
@@ -94,11 +94,11 @@ impl Copies {
     ) {
         let waits = &self.sender.waits;
         (copy.routing_key, copy.properties) = waits.adapt(copy.routing_key, copy.properties);
-        waits.look_for_marker(target(&copy));
+        waits.find_marker(target(&copy));
         let asker = Arc::new(());
         let asked = Arc::downgrade(&asker);
         self.under_way.insert(token, asker);
-        let one = Waiting {
+        let one = WaitingCopy {
             token,
             copy,
             body,
@@ -114,7 +114,7 @@ impl Copies {
         }
     }
 
-    fn wait(&self, target: String, one: Waiting) {
+    fn wait(&self, target: String, one: WaitingCopy) {
         let key = (target, self.sender.waits.losses());
         let mut waiting = lock(&self.waiting);
         let is_first = !waiting.contains_key(&key);
@@ -152,7 +152,7 @@ impl Copies {
         &mut self,
         token: Token,
         stored: Stored,
-        moment: impl FnOnce(Instant) -> Moment,
+        moment: impl FnOnce(Instant) -> EngineTime,
     ) -> Input {
         self.under_way.remove(&token);
         let stored = stored.map(|safe_from| safe_from.map(moment));
@@ -165,7 +165,7 @@ impl Sender {
     ///
     /// # Errors
     /// Those of [`DelayQueues::ensure`] and [`DelayQueues::until_safe`], and [`ErrorKind::ConnectionLost`] if the connection of the originals is gone.
-    async fn is_ready(&self, target: &str, urgent: impl Fn() -> Vec<Waiting>) -> Result<()> {
+    async fn is_ready(&self, target: &str, urgent: impl Fn() -> Vec<WaitingCopy>) -> Result<()> {
         let Self { client, waits, .. } = self;
         let lost = || {
             let why = format!("the connection was lost before the queue `{target}` was ready");
@@ -176,7 +176,7 @@ impl Sender {
         if !connection.is_open() {
             return Err(lost());
         }
-        waits.look_for_marker(target);
+        waits.find_marker(target);
         waits.mark_when_old(&connection);
         for one in urgent() {
             self.send(one);
@@ -189,8 +189,8 @@ impl Sender {
         }
     }
 
-    fn send(&self, one: Waiting) {
-        let Waiting {
+    fn send(&self, one: WaitingCopy) {
+        let WaitingCopy {
             token,
             copy,
             body,
@@ -252,12 +252,12 @@ impl Sender {
             }
             if result.is_ok() && waits.is_asked(&target) {
                 tokio::spawn(async move {
-                    let stored = Ok(waits.told_by_marker(&target, sent).await);
+                    let stored = Ok(waits.age_from_marker(&target, sent).await);
                     let _ = mail.send(ShellEvent::Copied(token, stored));
                 });
                 return;
             }
-            let stored = result.map(|()| waits.matures(&target).filter(|safe| *safe > sent));
+            let stored = result.map(|()| waits.durable_after(&target).filter(|safe| *safe > sent));
             let _ = mail.send(ShellEvent::Copied(token, stored));
         }))
     }
@@ -284,7 +284,7 @@ fn job(copy: Copy, body: Body, done: Done) -> Result<Job> {
 }
 
 /// Takes those copies to this queue that are to be sent at once. The others go on waiting.
-fn take_urgent(waiting: &Mutex<WaitingCopies>, key: &(String, u64)) -> Vec<Waiting> {
+fn take_urgent(waiting: &Mutex<WaitingCopies>, key: &(String, u64)) -> Vec<WaitingCopy> {
     let mut waiting = lock(waiting);
     let Some(all) = waiting.get_mut(key) else {
         return Vec::new();

@@ -19,14 +19,14 @@ use tokio::{
 };
 
 use self::{
-    broker_requirements::Demands,
+    broker_requirements::BrokerRequirements,
     channel::{Channel, ChannelEvent},
     copies::{Copies, Stored},
     startup_warnings::{tell_what_was_made, warn_of_an_untested_broker, warn_of_no_service},
 };
 use super::{
     Consumer, Token,
-    delivery_queue::{Ending, Inbox},
+    delivery_queue::{DeliveryQueue, HandlerEnd},
     engine::{Command, Commands, Engine, Input, Now, Setup},
 };
 use crate::{
@@ -49,7 +49,7 @@ const QUIETLY: Duration = Duration::from_millis(100);
 enum ShellEvent {
     /// The result of a copy: stored, and from when on it survives a crash of its broker; or an error.
     Copied(Token, Stored),
-    Opened(u64, Result<Opened>),
+    Opened(u64, Result<OpenedChannel>),
     /// The waiting queue to which messages of this session are rejected is old.
     IsOld(u64),
     /// The broker refuses our login.
@@ -61,14 +61,14 @@ enum ShellEvent {
 }
 
 /// A channel, and what is known when it is opened.
-struct Opened {
+struct OpenedChannel {
     channel: Box<Channel>,
     /// The broker behind it.
     server: Server,
     /// The type of the work queue, if it is known.
     kind: Option<QueueType>,
     /// How many messages are to be taken one at a time.
-    singly: u32,
+    one_by_one: u32,
 }
 
 /// A consumer that runs.
@@ -84,19 +84,19 @@ pub(super) struct Shell {
     window: u16,
     /// The type of the work queue, if it is known.
     kind: Option<QueueType>,
-    demands: Arc<Demands>,
+    requirements: Arc<BrokerRequirements>,
     plan: Plan,
     wire_queue: ShortString,
     listener: Listener,
     counters: Counters,
     waits: Arc<DelayQueues>,
     priority: Option<i32>,
-    inbox: Arc<Inbox>,
+    delivery_queue: Arc<DeliveryQueue>,
     channel: Option<Box<Channel>>,
     mail: mpsc::UnboundedSender<ShellEvent>,
     mailbox: mpsc::UnboundedReceiver<ShellEvent>,
     copies: Copies,
-    outcomes: Vec<(Token, Ending)>,
+    outcomes: Vec<(Token, HandlerEnd)>,
     /// Whether the queue has messages that close our connections.
     internal_errors: InternalErrors,
     /// The session that was lost last, and whether by an error of the broker.
@@ -150,8 +150,8 @@ async fn tell_of_old_queues(
         return;
     };
     let asked = Instant::now();
-    waits.look_for_marker(&queue);
-    if waits.told_by_marker(&queue, asked).await.is_none() {
+    waits.find_marker(&queue);
+    if waits.age_from_marker(&queue, asked).await.is_none() {
         let _ = mail.send(ShellEvent::IsOld(session));
     }
 }
@@ -161,25 +161,28 @@ impl Shell {
     pub(super) async fn subscribe(
         options: Consumer,
         client: Client,
-        inbox: Arc<Inbox>,
+        delivery_queue: Arc<DeliveryQueue>,
         counters: Counters,
     ) -> Result<Self> {
         options.validate()?;
         let plan = options.plan()?;
         let wire_queue = topology::name(&options.queue)?;
         let queue_type = client.options().queue_type;
-        let demands = Demands::of(&options, queue_type);
+        let requirements = BrokerRequirements::of(&options, queue_type);
         // Does not wait: if there is no connection, the look at the queues says why.
         let open = client.consuming().connection().now_or_never().transpose()?;
         let first = open
             .as_ref()
             .map_or_else(|| client.server(), |open| open.server());
-        demands.check(first)?;
+        requirements.check(first)?;
         if options.dlx {
             warn_of_an_untested_broker(first);
         }
         let declare = options.declare && options.dlx;
-        let (may_set_aside, window) = (declare || options.sets_aside, options.window());
+        let (may_set_aside, window) = (
+            declare || options.create_unreadable_queue,
+            options.configured_prefetch(),
+        );
         let findings = client.examine(&plan, mode(declare)).await?;
         let waits = DelayQueues::new(
             Arc::clone(client.addresses()),
@@ -195,7 +198,7 @@ impl Shell {
         let plan = plan.again(&findings);
         let connection = client.consuming().connection().await?;
         let server = connection.server().clone();
-        demands.check(&server)?;
+        requirements.check(&server)?;
         let capabilities = server.capabilities();
         let priority = options.priority;
         waits.mark_when_old(&connection);
@@ -203,7 +206,7 @@ impl Shell {
         let (mail, mailbox) = mpsc::unbounded_channel();
         let listener = options.listener.clone();
         let engine = Engine::new(Setup {
-            counting: demands.counting(&server),
+            counting: requirements.counting(&server),
             origin: Origin {
                 host: HOST.clone(),
                 app_version: client.options().app_version.clone(),
@@ -226,14 +229,14 @@ impl Shell {
             may_set_aside,
             window,
             kind: kind(&findings),
-            demands: Arc::new(demands),
+            requirements: Arc::new(requirements),
             plan,
             wire_queue,
             priority,
             listener,
             counters,
             waits,
-            inbox,
+            delivery_queue,
             channel: Some(Box::new(channel)),
             mail,
             mailbox,
@@ -278,8 +281,8 @@ impl Shell {
                 let why = "the connection was lost while the consumer subscribed; try again";
                 Error::new(ErrorKind::ConnectionLost, why)
             })),
-            happening => {
-                self.happened(happening);
+            channel_event => {
+                self.happened(channel_event);
                 Ok(())
             }
         }
@@ -288,7 +291,7 @@ impl Shell {
     /// Runs until it was asked to end and everything is settled.
     pub(super) async fn run(mut self) {
         loop {
-            self.hear_the_end();
+            self.wait_for_end();
             self.gather();
             self.turn();
             if self.engine.is_finished(self.now()) {
@@ -298,7 +301,7 @@ impl Shell {
                 self.wait().await;
             }
         }
-        self.engine.give_back_the_rest(&mut self.wanted);
+        self.engine.requeue_remaining(&mut self.wanted);
         for command in std::mem::take(&mut self.wanted.list) {
             self.perform(command);
         }
@@ -307,9 +310,9 @@ impl Shell {
             let _ = timeout(GOODBYE, channel.write(true)).await;
             channel.close().await;
         }
-        let inbox = Arc::clone(&self.inbox);
+        let delivery_queue = Arc::clone(&self.delivery_queue);
         drop(self); // whoever waits for the end finds nothing outstanding
-        inbox.end();
+        delivery_queue.end();
     }
 
     fn now(&self) -> Now {
@@ -327,13 +330,14 @@ impl Shell {
     }
 
     /// Whether it is newly asked to end.
-    fn hear_the_end(&mut self) -> bool {
-        let close = self.inbox.is_closing() && !std::mem::replace(&mut self.told_to_close, true);
+    fn wait_for_end(&mut self) -> bool {
+        let close =
+            self.delivery_queue.is_closing() && !std::mem::replace(&mut self.told_to_close, true);
         if close {
             self.tell(Input::Close);
         }
-        let abandon =
-            self.inbox.is_abandoned() && !std::mem::replace(&mut self.told_to_abandon, true);
+        let abandon = self.delivery_queue.is_abandoned()
+            && !std::mem::replace(&mut self.told_to_abandon, true);
         if abandon {
             self.tell(Input::Abandon);
         }
@@ -342,7 +346,7 @@ impl Shell {
 
     /// A channel that ends because its client was closed, or during the drain, has not failed.
     fn hear_the_end_of_the_client(&mut self) {
-        self.hear_the_end();
+        self.wait_for_end();
         let connection = self.client.consuming().connection().now_or_never();
         if matches!(connection, Some(Err(_))) {
             self.tell(Input::Abandon);
@@ -358,25 +362,25 @@ impl Shell {
         }
         let now = self.now();
         for _ in 0..BURST {
-            let Some(happening) = self.channel.as_mut().and_then(|channel| channel.next_now())
+            let Some(channel_event) = self.channel.as_mut().and_then(|channel| channel.next_now())
             else {
                 break;
             };
-            self.happened_at(happening, now);
+            self.happened_at(channel_event, now);
         }
         while let Ok(mail) = self.mailbox.try_recv() {
             self.receive(mail);
         }
         let mut outcomes = std::mem::take(&mut self.outcomes);
         loop {
-            self.inbox.outcomes(&mut outcomes);
+            self.delivery_queue.outcomes(&mut outcomes);
             for (token, ending) in outcomes.drain(..) {
                 self.engine
                     .on(Input::Ended { token, ending }, now, &mut self.wanted);
             }
             // Whoever closes and then gives back may have done both since the last look: what is given back would come again at once.
             // And what was settled before a newly heard end must not come after it.
-            if !self.hear_the_end() {
+            if !self.wait_for_end() {
                 break;
             }
         }
@@ -388,7 +392,7 @@ impl Shell {
         loop {
             let now = self.now();
             self.engine.turn(now, &mut self.wanted);
-            self.inbox.deliver(&mut self.wanted.deliveries);
+            self.delivery_queue.deliver(&mut self.wanted.deliveries);
             if self.wanted.list.is_empty() {
                 return;
             }
@@ -439,16 +443,16 @@ impl Shell {
             }
             Command::Withdraw { token } => self.copies.withdraw(token),
             Command::Recall => {
-                let unstarted = self.inbox.take_back();
+                let unstarted = self.delivery_queue.take_back();
                 let tokens = unstarted.into_iter().map(|delivery| delivery.token);
                 self.tell(Input::Recalled(tokens.collect()));
             }
             Command::RecallThese { tokens } => {
-                let unstarted = self.inbox.take_these_back(&tokens);
+                let unstarted = self.delivery_queue.recall_tokens(&tokens);
                 self.tell(Input::Recalled(unstarted));
             }
-            Command::Skip { token } => self.inbox.skip(token),
-            Command::EndIntake => self.inbox.end(),
+            Command::Skip { token } => self.delivery_queue.skip(token),
+            Command::EndIntake => self.delivery_queue.end(),
             Command::Tell(event) => self.tell_of(&event),
         }
     }
@@ -476,7 +480,7 @@ impl Shell {
         );
         let (mode, priority) = (mode(self.declare), self.priority);
         let (mail, waits) = (self.mail.clone(), Arc::clone(&self.waits));
-        let demands = Arc::clone(&self.demands);
+        let requirements = Arc::clone(&self.requirements);
         let internal_errors = self.internal_errors.clone();
         let pause = internal_errors.pause(pause);
         let (may_set_aside, window) = (self.may_set_aside, self.window);
@@ -496,7 +500,7 @@ impl Shell {
                     connection.map_err(|error| Error::new(ErrorKind::Closed, error.to_string()))?;
                 // The broker may have been upgraded, or be another node of a cluster under upgrade.
                 let server = connection.server().clone();
-                demands.check(&server)?;
+                requirements.check(&server)?;
                 // Queues may have been deleted, or lost with their broker, meanwhile.
                 let findings = client.examine(&plan, mode).await;
                 // This uses a connection of its own, which the broker may refuse while the others are open.
@@ -511,8 +515,8 @@ impl Shell {
                 waits.note(&findings);
                 waits.mark_when_old(&connection);
                 let kind = kind(&findings);
-                let mut singly = internal_errors.singly(window);
-                if internal_errors.looks() {
+                let mut one_by_one = internal_errors.one_by_one(window);
+                if internal_errors.should_scan() {
                     internal_errors
                         .wait_for_returns(&client, plan.return_delays())
                         .await;
@@ -521,17 +525,17 @@ impl Shell {
                         let _ = mail.send(ShellEvent::Moved(event));
                     };
                     let looked =
-                        internal_errors.look(&client, &connection, queue, may_set_aside, tell);
-                    singly = looked.await.inspect_err(|error| {
+                        internal_errors.scan(&client, &connection, queue, may_set_aside, tell);
+                    one_by_one = looked.await.inspect_err(|error| {
                         let _ = mail.send(ShellEvent::Stopped(error.to_string()));
                     })?;
                 }
                 let channel = Channel::open(connection, queue, priority, session).await?;
-                Ok(Opened {
+                Ok(OpenedChannel {
                     channel: Box::new(channel),
                     server,
                     kind,
-                    singly,
+                    one_by_one,
                 })
             };
             let opened = opened.await;
@@ -543,17 +547,17 @@ impl Shell {
         });
     }
 
-    fn happened(&mut self, happening: ChannelEvent) {
+    fn happened(&mut self, channel_event: ChannelEvent) {
         let now = self.now();
-        self.happened_at(happening, now);
+        self.happened_at(channel_event, now);
     }
 
-    fn happened_at(&mut self, happening: ChannelEvent, now: Now) {
+    fn happened_at(&mut self, channel_event: ChannelEvent, now: Now) {
         let Some(channel) = &self.channel else {
             return;
         };
         let session = channel.session;
-        if let ChannelEvent::Lost(why) = &happening {
+        if let ChannelEvent::Lost(why) = &channel_event {
             self.suspect(session, why.as_ref());
             if why.as_ref().is_some_and(is_one_consumer_too_many) {
                 self.client.allow_one_consumer();
@@ -561,7 +565,7 @@ impl Shell {
             }
             self.hear_the_end_of_the_client();
         }
-        let input = match happening {
+        let input = match channel_event {
             ChannelEvent::Arrived(consumer, arrival) => Input::Delivered {
                 session,
                 consumer,
@@ -600,10 +604,10 @@ impl Shell {
                 self.is_stopped = false;
                 // During the end as well: it is then closed with everything else.
                 self.channel = Some(opened.channel);
-                self.engine.take_singly(opened.singly);
+                self.engine.take_one_by_one(opened.one_by_one);
                 let capabilities = server.capabilities();
                 self.engine.set_broker(
-                    self.demands.counting(&server),
+                    self.requirements.counting(&server),
                     capabilities.nack_is_uncounted,
                     capabilities.queues_sleep,
                     kind == Some(QueueType::Classic),
@@ -645,8 +649,9 @@ impl Shell {
         }
         self.last_lost = Some((session, by_error));
         let (lived, reasons) = (self.opened.elapsed(), self.client.reasons());
-        let singly = self.engine.singly();
-        self.internal_errors.lost(by_error, lived, reasons, singly);
+        let one_by_one = self.engine.one_by_one();
+        self.internal_errors
+            .lost(by_error, lived, reasons, one_by_one);
     }
 
     /// Drives the settlements on their way. Returns whether there is time to wait for new events. A broker that does not take settlements
@@ -656,7 +661,7 @@ impl Shell {
             return true;
         };
         let session = channel.session;
-        let mut knocked = false;
+        let mut has_engine_work = false;
         let written = match channel.write(false).now_or_never() {
             Some(written) => written,
             None => loop {
@@ -668,9 +673,9 @@ impl Shell {
                     biased;
                     written = channel.write(false) => break written,
                     // Outcomes of handlers are collected afterwards.
-                    () = self.inbox.knock() => {
-                        knocked = true;
-                        if self.hear_the_end() {
+                    () = self.delivery_queue.wait_for_engine_work() => {
+                        has_engine_work = true;
+                        if self.wait_for_end() {
                             return false;
                         }
                     }
@@ -687,7 +692,7 @@ impl Shell {
             self.tell(Input::Lost { session, why });
             return false;
         }
-        !knocked
+        !has_engine_work
     }
 
     /// Waits for whatever comes next.
@@ -698,7 +703,7 @@ impl Shell {
             let latest = Instant::now() + QUIETLY;
             due = Some(due.map_or(latest, |due| due.min(latest)));
         }
-        let happening = async {
+        let channel_event = async {
             match &mut self.channel {
                 Some(channel) => channel.next().await,
                 None => std::future::pending().await,
@@ -706,12 +711,12 @@ impl Shell {
         };
         tokio::select! {
             biased;
-            () = self.inbox.knock() => {}
+            () = self.delivery_queue.wait_for_engine_work() => {}
             Some(mail) = self.mailbox.recv() => self.receive(mail),
-            happening = happening => self.happened(happening),
+            channel_event = channel_event => self.happened(channel_event),
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                 // The worker that should wake the next one may be in a handler that blocks its thread.
-                self.inbox.wake_for_the_rest();
+                self.delivery_queue.wake_for_the_rest();
             }
         }
     }

@@ -7,29 +7,29 @@ use tokio::time::Instant;
 use crate::connection::SafeCancel;
 
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct PrefetchSlots {
     prefetch: usize,
     /// Delivery tags, oldest first.
     taken: VecDeque<u64>,
     was_served: bool,
-    parting: Option<SafeCancel>,
+    cancelling: Option<SafeCancel>,
 }
 
-impl Places {
+impl PrefetchSlots {
     pub(super) fn new(prefetch: u16) -> Self {
         Self {
             prefetch: prefetch.into(),
             taken: VecDeque::new(),
             was_served: false,
-            parting: None,
+            cancelling: None,
         }
     }
 
     pub(super) fn arrived(&mut self, tag: u64) {
         self.taken.push_back(tag);
         self.was_served = true;
-        if let Some(parting) = &mut self.parting {
-            parting.arrived();
+        if let Some(cancelling) = &mut self.cancelling {
+            cancelling.arrived();
         }
     }
 
@@ -47,25 +47,25 @@ impl Places {
     /// The consumer is to be cancelled as soon as it [may](Self::may_go).
     pub(super) fn part(&mut self, now: Instant) {
         let was_served = self.was_served;
-        self.parting
+        self.cancelling
             .get_or_insert_with(|| SafeCancel::begin(now, was_served));
     }
 
     /// Whether it is to be cancelled.
-    pub(super) fn is_parting(&self) -> bool {
-        self.parting.is_some()
+    pub(super) fn is_cancelling(&self) -> bool {
+        self.cancelling.is_some()
     }
 
     /// How many messages the broker says are ready in the queue.
     pub(super) fn looked(&mut self, ready: u32) {
-        if let Some(parting) = &mut self.parting {
-            parting.looked(ready);
+        if let Some(cancelling) = &mut self.cancelling {
+            cancelling.looked(ready);
         }
     }
 
     /// How long to wait before the next look.
     pub(super) fn pause(&self) -> Duration {
-        self.parting
+        self.cancelling
             .as_ref()
             .map(SafeCancel::pause)
             .unwrap_or_default()
@@ -74,76 +74,76 @@ impl Places {
     /// Whether it is to be cancelled, and nothing can be on its way to it.
     pub(super) fn may_go(&self, now: Instant) -> bool {
         let full = self.taken.len() >= self.prefetch;
-        self.parting
+        self.cancelling
             .as_ref()
-            .is_some_and(|parting| parting.may_go(full, now))
+            .is_some_and(|cancelling| cancelling.may_go(full, now))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::{PARTING_PATIENCE as PATIENCE, PARTING_QUIET as QUIET};
+    use crate::connection::{CANCEL_QUIET as QUIET, CANCEL_TIMEOUT as TIME_LIMIT};
 
-    fn parting(prefetch: u16, arrived: u64) -> (Places, Instant) {
-        let (mut places, now) = (Places::new(prefetch), Instant::now());
-        (1..=arrived).for_each(|tag| places.arrived(tag));
-        assert!(!places.may_go(now), "nobody asked");
-        places.part(now);
-        (places, now)
+    fn cancelling(prefetch: u16, arrived: u64) -> (PrefetchSlots, Instant) {
+        let (mut slots, now) = (PrefetchSlots::new(prefetch), Instant::now());
+        (1..=arrived).for_each(|tag| slots.arrived(tag));
+        assert!(!slots.may_go(now), "nobody asked");
+        slots.part(now);
+        (slots, now)
     }
 
     #[test]
     fn a_consumer_whose_places_are_all_taken_may_go_at_once() {
-        let (places, now) = parting(3, 3);
-        assert!(places.may_go(now));
-        let (mut places, now) = parting(3, 2);
-        assert!(!places.may_go(now));
-        places.arrived(3);
-        assert!(places.may_go(now));
+        let (slots, now) = cancelling(3, 3);
+        assert!(slots.may_go(now));
+        let (mut slots, now) = cancelling(3, 2);
+        assert!(!slots.may_go(now));
+        slots.arrived(3);
+        assert!(slots.may_go(now));
     }
 
     #[test]
     fn a_settlement_makes_places_free() {
-        let (mut places, now) = parting(4, 4);
-        places.settled(3, false);
-        assert!(!places.may_go(now));
-        places.arrived(5);
-        assert!(places.may_go(now));
-        places.settled(9, false); // another consumer's
-        assert!(places.may_go(now));
-        places.settled(4, true);
-        places.arrived(6);
-        places.arrived(7);
-        assert!(!places.may_go(now), "5, 6 and 7 are left");
-        places.arrived(8);
-        assert!(places.may_go(now));
+        let (mut slots, now) = cancelling(4, 4);
+        slots.settled(3, false);
+        assert!(!slots.may_go(now));
+        slots.arrived(5);
+        assert!(slots.may_go(now));
+        slots.settled(9, false); // another consumer's
+        assert!(slots.may_go(now));
+        slots.settled(4, true);
+        slots.arrived(6);
+        slots.arrived(7);
+        assert!(!slots.may_go(now), "5, 6 and 7 are left");
+        slots.arrived(8);
+        assert!(slots.may_go(now));
     }
 
     #[test]
     fn an_empty_queue_has_sent_everything_when_that_is_seen_twice() {
-        let (mut places, now) = parting(9, 1);
-        places.looked(0);
-        assert!(!places.may_go(now));
-        places.arrived(2);
-        places.looked(0);
-        assert!(!places.may_go(now), "one came in between");
-        places.looked(0);
-        assert!(places.may_go(now));
+        let (mut slots, now) = cancelling(9, 1);
+        slots.looked(0);
+        assert!(!slots.may_go(now));
+        slots.arrived(2);
+        slots.looked(0);
+        assert!(!slots.may_go(now), "one came in between");
+        slots.looked(0);
+        assert!(slots.may_go(now));
     }
 
     #[test]
     fn one_that_was_never_served_goes_after_a_while() {
-        let (mut places, now) = parting(9, 0);
+        let (mut slots, now) = cancelling(9, 0);
         for _ in 1..QUIET {
-            places.looked(7);
-            assert!(!places.may_go(now));
+            slots.looked(7);
+            assert!(!slots.may_go(now));
         }
-        places.looked(7);
-        assert!(places.may_go(now));
-        let (mut places, now) = parting(9, 1);
-        (0..2 * QUIET).for_each(|_| places.looked(7));
-        assert!(!places.may_go(now), "what was settled may be on its way");
-        assert!(places.may_go(now + PATIENCE));
+        slots.looked(7);
+        assert!(slots.may_go(now));
+        let (mut slots, now) = cancelling(9, 1);
+        (0..2 * QUIET).for_each(|_| slots.looked(7));
+        assert!(!slots.may_go(now), "what was settled may be on its way");
+        assert!(slots.may_go(now + TIME_LIMIT));
     }
 }

@@ -8,7 +8,7 @@ use crate::{
         Message, Received,
         engine::{Command, Copy, Input},
     },
-    retry::{Counting, Past, RetryState, waited},
+    retry::{Counting, DeliveryPast, RetryState, waited},
     telemetry::Event,
     types::ShortString,
 };
@@ -88,7 +88,7 @@ impl Simulation {
             let state = RetryState::read(
                 &self.options.queue,
                 Counting::Header,
-                Past::None,
+                DeliveryPast::None,
                 &copy.properties,
             );
             self.parked.push_back(Message(Arc::new(Received {

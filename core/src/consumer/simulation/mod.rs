@@ -17,8 +17,8 @@ pub use trial::Trial;
 use self::queue::Queue;
 use super::{
     Consumer, Delivery, IntoOutcome, Message, Token,
-    delivery_queue::Ending,
-    engine::{Arrival, Commands, Engine, Input, Now, Setup},
+    delivery_queue::HandlerEnd,
+    engine::{Commands, Engine, IncomingDelivery, Input, Now, Setup},
 };
 use crate::{
     BasicProperties, Error, ErrorKind, Publish, Result, Strategy,
@@ -147,7 +147,7 @@ impl Simulation {
             let timer = if self.queue.is_held_up(self.elapsed) {
                 self.engine.wake_at()
             } else {
-                self.engine.next_appointment()
+                self.engine.next_timer()
             };
             match (self.queue.next_at(), timer) {
                 (Some(due), timer) if timer.is_none_or(|timer| due <= timer) => {
@@ -171,8 +171,10 @@ impl Simulation {
     /// Like [`Subscription::may_park`](crate::Subscription::may_park): whether the message may be parked if this attempt fails.
     #[must_use]
     pub fn may_park(&self, message: &Message) -> bool {
-        let patience = self.options.patience();
-        patience.is_some_and(|patience| message.retries() >= patience || message.mended().is_some())
+        let fewest_retries = self.options.fewest_retries();
+        fewest_retries.is_some_and(|fewest_retries| {
+            message.retries() >= fewest_retries || message.mended().is_some()
+        })
     }
 
     /// Moves the clock forward, for example by the time a handler takes.
@@ -210,12 +212,12 @@ impl Simulation {
         if !self.engine.is_handed_out(token) {
             return None;
         }
-        let outcome = answer.into_outcome(&self.options.judge);
+        let outcome = answer.into_outcome(&self.options.error_classifier);
         let acked = outcome == Outcome::Ack;
         self.steps.clear();
         self.tell(Input::Ended {
             token,
-            ending: Ending::Settled(outcome),
+            ending: HandlerEnd::Settled(outcome),
         });
         // Steps of other messages come after it.
         let step = self.steps.pop_front();
@@ -264,12 +266,12 @@ impl Simulation {
         exchange: ShortString,
         routing_key: ShortString,
     ) {
-        let arrival = Arrival {
+        let arrival = IncomingDelivery {
             exchange,
             routing_key,
             properties,
             body,
-            ..Arrival::default()
+            ..IncomingDelivery::default()
         };
         self.queue.send(self.elapsed.saturating_add(delay), arrival);
     }

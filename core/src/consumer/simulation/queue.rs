@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::super::engine::{Arrival, Copy, Return};
+use super::super::engine::{Copy, IncomingDelivery, Return};
 use crate::{
     BasicProperties,
     retry::headers,
@@ -14,7 +14,7 @@ use crate::{
 
 /// A message, and how often it was requeued.
 struct Queued {
-    message: Arrival,
+    message: IncomingDelivery,
     /// Requeues of any kind.
     acquired: i64,
     /// Requeues that count.
@@ -22,7 +22,7 @@ struct Queued {
 }
 
 /// A consumer.
-struct Served {
+struct SimulatedConsumer {
     consumer: u64,
     prefetch: usize,
 }
@@ -38,12 +38,12 @@ pub(super) struct Queue {
     /// By delivery tag, with its consumer.
     held: BTreeMap<u64, (u64, Queued)>,
     tags: u64,
-    served: Vec<Served>,
+    served: Vec<SimulatedConsumer>,
 }
 
 impl Queue {
     /// Adds a message that arrives at this time.
-    pub(super) fn send(&mut self, due: Duration, message: Arrival) {
+    pub(super) fn send(&mut self, due: Duration, message: IncomingDelivery) {
         self.sent += 1;
         let queued = Queued {
             message,
@@ -59,7 +59,7 @@ impl Queue {
     }
 
     pub(super) fn serve(&mut self, consumer: u64, prefetch: u16) {
-        self.served.push(Served {
+        self.served.push(SimulatedConsumer {
             consumer,
             prefetch: prefetch.into(),
         });
@@ -88,7 +88,7 @@ impl Queue {
     }
 
     /// Delivers the next message, and returns its consumer.
-    pub(super) fn hand_out(&mut self) -> Option<(u64, Arrival)> {
+    pub(super) fn hand_out(&mut self) -> Option<(u64, IncomingDelivery)> {
         let consumer = self.whose_turn()?;
         let queued = match self.returned.pop_front() {
             Some(queued) => queued,
@@ -137,7 +137,7 @@ impl Queue {
 }
 
 impl Queued {
-    fn as_delivered(&self, tag: u64) -> Arrival {
+    fn as_delivered(&self, tag: u64) -> IncomingDelivery {
         let mut arrival = self.message.clone();
         arrival.tag = tag;
         arrival.redelivered = self.acquired > 0;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Simulation, Step};
 use crate::{
     Message,
-    consumer::{Delivery, IntoOutcome, handler::Handling},
+    consumer::{Delivery, IntoOutcome, handler::HandlerRunner},
 };
 
 /// One attempt of a handler in a simulation.
@@ -43,9 +43,9 @@ impl Simulation {
         F: Fn(Message) -> R,
         R: Future<Output: IntoOutcome<By>>,
     {
-        let handling = Handling {
+        let handling = HandlerRunner {
             handler,
-            judge: self.options.judge.clone(),
+            classifier: self.options.error_classifier.clone(),
             timeout: self.options.handler_timeout,
         };
         let mut trials = Vec::new();

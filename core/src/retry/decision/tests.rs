@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     Failure, SECOND,
-    retry::header_state::{Counting, Past},
+    retry::header_state::{Counting, DeliveryPast},
 };
 
 fn failed() -> Outcome {
@@ -306,8 +306,12 @@ fn any_counting() -> impl Strategy<Value = Counting> {
     ])
 }
 
-fn any_past() -> impl Strategy<Value = Past> {
-    prop::sample::select(vec![Past::None, Past::Returned, Past::Uncounted])
+fn any_past() -> impl Strategy<Value = DeliveryPast> {
+    prop::sample::select(vec![
+        DeliveryPast::None,
+        DeliveryPast::Returned,
+        DeliveryPast::Uncounted,
+    ])
 }
 
 #[test]
@@ -316,10 +320,10 @@ fn a_classic_queue_has_counted_nothing_whatever_a_message_says() {
         let headers = table(vec![(name.to_owned(), AMQPValue::LongLongInt(1))]);
         let properties = BasicProperties::default().with_headers(headers);
         let read = |past| RetryState::read("orders", Counting::Header, past, &properties);
-        assert!(read(Past::Uncounted).uncounted_crash, "{name}");
-        assert_eq!(read(Past::Uncounted).crashes, 0);
-        assert!(!read(Past::Returned).uncounted_crash, "{name}");
-        assert!(!read(Past::None).uncounted_crash, "{name}");
+        assert!(read(DeliveryPast::Uncounted).uncounted_crash, "{name}");
+        assert_eq!(read(DeliveryPast::Uncounted).crashes, 0);
+        assert!(!read(DeliveryPast::Returned).uncounted_crash, "{name}");
+        assert!(!read(DeliveryPast::None).uncounted_crash, "{name}");
     }
 }
 
@@ -345,9 +349,12 @@ fn a_crash_after_a_rejection_is_seen_where_a_return_does_not_look_like_one() {
         assert_eq!(state.retries, 1);
         state.uncounted_crash
     };
-    assert!(crashed(Past::Uncounted, false));
-    assert!(!crashed(Past::Uncounted, true) && !crashed(Past::None, false));
-    assert!(!crashed(Past::Returned, false), "a quorum queue counts");
+    assert!(crashed(DeliveryPast::Uncounted, false));
+    assert!(!crashed(DeliveryPast::Uncounted, true) && !crashed(DeliveryPast::None, false));
+    assert!(
+        !crashed(DeliveryPast::Returned, false),
+        "a quorum queue counts"
+    );
 }
 
 proptest! {
@@ -410,7 +417,7 @@ fn forged_counts_are_not_believed() {
         let state = RetryState::read(
             "orders",
             Counting::Header,
-            Past::None,
+            DeliveryPast::None,
             &BasicProperties::default().with_headers(headers),
         );
         assert_eq!(state.retries, 0);
@@ -437,7 +444,7 @@ fn counts_of_older_patterns_are_honoured_once() {
         RetryState::read(
             "orders",
             counting,
-            Past::None,
+            DeliveryPast::None,
             &BasicProperties::default().with_headers(table(entries)),
         )
         .retries

@@ -45,14 +45,14 @@ impl Broker {
 }
 
 impl Make for Arc<Broker> {
-    async fn age(&self, _: &str, queue: &str, _: Duration) -> Result<Age> {
+    async fn age(&self, _: &str, queue: &str, _: Duration) -> Result<MarkerAge> {
         self.looked.lock().unwrap().push(queue.to_owned());
         let slowness = *self.slowness.lock().unwrap();
         tokio::time::sleep(slowness).await;
         match self.refused.lock().unwrap().get(&marker_of(queue)) {
             Some(why) => Err(Error::new(*why, format!("no marker of {queue}"))),
-            None if self.marked.lock().unwrap().contains(queue) => Ok(Age::Old),
-            None => Ok(Age::Unknown),
+            None if self.marked.lock().unwrap().contains(queue) => Ok(MarkerAge::Old),
+            None => Ok(MarkerAge::Unknown),
         }
     }
 
@@ -92,15 +92,15 @@ struct Stage {
     waits: Arc<DelayQueues<Arc<Broker>>>,
 }
 
-fn stage(patience: Patience) -> Stage {
+fn stage(backoff: DeclareBackoff) -> Stage {
     let (broker, losses) = (Arc::new(Broker::default()), Arc::default());
     let waits = DelayQueues::with(
         Arc::clone(&broker),
         "orders".to_owned(),
         QueueType::Quorum,
-        patience == Patience::Publisher,
+        backoff == DeclareBackoff::Publisher,
         Arc::clone(&losses),
-        patience,
+        backoff,
     );
     let waits = Arc::new(waits);
     Stage {
@@ -115,7 +115,7 @@ fn marker_of(queue: &str) -> String {
     format!("the marker of {queue}")
 }
 
-const RUNG: &str = "orders.retry.1000";
+const WAITING_QUEUE: &str = "orders.retry.1000";
 const PARKED: &str = "orders.parked";
 
 fn found(name: &str, status: Status) -> Finding {
@@ -134,32 +134,36 @@ fn found(name: &str, status: Status) -> Finding {
 
 #[tokio::test(start_paused = true)]
 async fn whoever_made_it_a_queue_is_young_until_we_have_known_it_for_a_while() {
-    let Stage { waits, losses, .. } = stage(Patience::Consumer);
+    let Stage { waits, losses, .. } = stage(DeclareBackoff::Consumer);
     let now = Instant::now;
     waits.note(&[
-        found(RUNG, Status::Present),
+        found(WAITING_QUEUE, Status::Present),
         found(PARKED, Status::Present),
         found("orders", Status::Present),
     ]);
-    assert_eq!(waits.safe_from(RUNG), Some(now() + SAFE_AGE));
-    assert_eq!(waits.matures(PARKED), Some(now() + SAFE_AGE));
-    assert_eq!(waits.matures("orders"), None, "it is not ours to wait for");
-    assert_eq!(waits.matures("orders.retry.soon"), None);
+    assert_eq!(waits.safe_from(WAITING_QUEUE), Some(now() + SAFE_AGE));
+    assert_eq!(waits.durable_after(PARKED), Some(now() + SAFE_AGE));
+    assert_eq!(
+        waits.durable_after("orders"),
+        None,
+        "it is not ours to wait for"
+    );
+    assert_eq!(waits.durable_after("orders.retry.soon"), None);
     advance(SAFE_AGE).await;
-    assert_eq!(waits.matures(RUNG), Some(now()));
+    assert_eq!(waits.durable_after(WAITING_QUEUE), Some(now()));
     // Found again, it may be another one of the same name.
-    waits.note(&[found(RUNG, Status::Present)]);
-    assert_eq!(waits.matures(RUNG), Some(now() + SAFE_AGE));
-    assert_eq!(waits.matures(PARKED), Some(now()));
+    waits.note(&[found(WAITING_QUEUE, Status::Present)]);
+    assert_eq!(waits.durable_after(WAITING_QUEUE), Some(now() + SAFE_AGE));
+    assert_eq!(waits.durable_after(PARKED), Some(now()));
     // Another connection, maybe another life of the broker: nothing is known.
     losses.fetch_add(1, Ordering::Relaxed);
     assert_eq!(waits.safe_from(PARKED), None);
-    assert_eq!(waits.matures(PARKED), Some(now() + SAFE_AGE));
+    assert_eq!(waits.durable_after(PARKED), Some(now() + SAFE_AGE));
     assert_eq!(waits.ensure(PARKED).await.unwrap(), now() + SAFE_AGE);
     // Returned, and thus deleted.
     advance(SAFE_AGE).await;
     waits.forget(PARKED);
-    assert_eq!(waits.matures(PARKED), Some(now() + SAFE_AGE));
+    assert_eq!(waits.durable_after(PARKED), Some(now() + SAFE_AGE));
     assert_eq!(waits.ensure(PARKED).await.unwrap(), now() + SAFE_AGE);
 }
 
@@ -169,24 +173,35 @@ async fn a_queue_that_is_found_is_old_if_its_marker_says_so_in_time() {
         waits,
         losses,
         broker,
-    } = stage(Patience::Publisher);
-    let marked = || broker.marked.lock().unwrap().insert(RUNG.to_owned());
+    } = stage(DeclareBackoff::Publisher);
+    let marked = || {
+        broker
+            .marked
+            .lock()
+            .unwrap()
+            .insert(WAITING_QUEUE.to_owned())
+    };
     let looks = || broker.looked.lock().unwrap().len();
-    let find = || waits.note(&[found(RUNG, Status::Present), found(PARKED, Status::Present)]);
+    let find = || {
+        waits.note(&[
+            found(WAITING_QUEUE, Status::Present),
+            found(PARKED, Status::Present),
+        ])
+    };
     find();
     let sent = Instant::now();
     assert_eq!(
-        waits.told_by_marker(RUNG, sent).await,
+        waits.age_from_marker(WAITING_QUEUE, sent).await,
         Some(sent + SAFE_AGE)
     );
     assert_eq!(looks(), 0, "nobody asked");
-    waits.look_for_marker(RUNG);
-    waits.look_for_marker("orders");
+    waits.find_marker(WAITING_QUEUE);
+    waits.find_marker("orders");
     assert_eq!(
-        waits.told_by_marker(RUNG, sent).await,
+        waits.age_from_marker(WAITING_QUEUE, sent).await,
         Some(sent + SAFE_AGE)
     );
-    waits.look_for_marker(RUNG);
+    waits.find_marker(WAITING_QUEUE);
     assert_eq!(
         looks(),
         1,
@@ -195,15 +210,15 @@ async fn a_queue_that_is_found_is_old_if_its_marker_says_so_in_time() {
     marked();
     find();
     let sent = Instant::now();
-    waits.look_for_marker(RUNG);
-    waits.look_for_marker(PARKED);
-    assert_eq!(waits.told_by_marker(RUNG, sent).await, None);
+    waits.find_marker(WAITING_QUEUE);
+    waits.find_marker(PARKED);
+    assert_eq!(waits.age_from_marker(WAITING_QUEUE, sent).await, None);
     assert_eq!(
-        waits.told_by_marker(PARKED, sent).await,
+        waits.age_from_marker(PARKED, sent).await,
         Some(sent + SAFE_AGE)
     );
     advance(SAFE_AGE).await;
-    assert_eq!(waits.told_by_marker(PARKED, Instant::now()).await, None);
+    assert_eq!(waits.age_from_marker(PARKED, Instant::now()).await, None);
     // What was found once more while the broker was asked, and after a lost connection, may be another queue.
     for again in [&find as &dyn Fn(), &|| {
         losses.fetch_add(1, Ordering::Relaxed);
@@ -211,19 +226,19 @@ async fn a_queue_that_is_found_is_old_if_its_marker_says_so_in_time() {
         find();
         *broker.slowness.lock().unwrap() = Duration::from_millis(100);
         let sent = Instant::now();
-        waits.look_for_marker(RUNG);
+        waits.find_marker(WAITING_QUEUE);
         tokio::task::yield_now().await;
         advance(Duration::from_millis(50)).await;
         again();
-        assert!(waits.told_by_marker(RUNG, sent).await.is_some());
+        assert!(waits.age_from_marker(WAITING_QUEUE, sent).await.is_some());
     }
     // An answer that comes too late is not waited for.
     find();
     *broker.slowness.lock().unwrap() = 3 * SAFE_AGE;
     let sent = Instant::now();
-    waits.look_for_marker(RUNG);
+    waits.find_marker(WAITING_QUEUE);
     assert_eq!(
-        waits.told_by_marker(RUNG, sent).await,
+        waits.age_from_marker(WAITING_QUEUE, sent).await,
         Some(sent + SAFE_AGE)
     );
     assert_eq!(sent.elapsed(), SAFE_AGE);
@@ -232,20 +247,20 @@ async fn a_queue_that_is_found_is_old_if_its_marker_says_so_in_time() {
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_a_young_queue_is_told_when_it_is_old_or_lost() {
     let began = Instant::now();
-    let Stage { waits, losses, .. } = stage(Patience::Publisher);
-    waits.note(&[found(RUNG, Status::Created)]);
-    assert!(!waits.is_safe(RUNG));
-    waits.until_safe(RUNG).await.unwrap();
+    let Stage { waits, losses, .. } = stage(DeclareBackoff::Publisher);
+    waits.note(&[found(WAITING_QUEUE, Status::Created)]);
+    assert!(!waits.is_safe(WAITING_QUEUE));
+    waits.until_safe(WAITING_QUEUE).await.unwrap();
     assert_eq!(began.elapsed(), SAFE_AGE);
-    assert!(waits.is_safe(RUNG));
-    let events: [&dyn Fn(); 2] = [&|| waits.forget(RUNG), &|| {
+    assert!(waits.is_safe(WAITING_QUEUE));
+    let events: [&dyn Fn(); 2] = [&|| waits.forget(WAITING_QUEUE), &|| {
         losses.fetch_add(1, Ordering::Relaxed);
     }];
     for event in events {
-        waits.note(&[found(RUNG, Status::Created)]);
+        waits.note(&[found(WAITING_QUEUE, Status::Created)]);
         let waiting = {
             let waits = Arc::clone(&waits);
-            tokio::spawn(async move { waits.until_safe(RUNG).await })
+            tokio::spawn(async move { waits.until_safe(WAITING_QUEUE).await })
         };
         tokio::task::yield_now().await;
         event();
@@ -254,13 +269,16 @@ async fn who_waits_for_a_young_queue_is_told_when_it_is_old_or_lost() {
         assert!(error.is_transient());
     }
     // Without the permission for markers it would be of no use.
-    let Stage { waits, broker, .. } = stage(Patience::Publisher);
-    broker.refuses(&marker_of(RUNG), ErrorKind::AccessRefused);
-    waits.note(&[found(RUNG, Status::Present)]);
-    waits.look_for_marker(RUNG);
-    waits.until_safe(RUNG).await.unwrap();
-    assert!(waits.is_safe(RUNG));
-    assert_eq!(waits.matures(RUNG), waits.safe_from(RUNG));
+    let Stage { waits, broker, .. } = stage(DeclareBackoff::Publisher);
+    broker.refuses(&marker_of(WAITING_QUEUE), ErrorKind::AccessRefused);
+    waits.note(&[found(WAITING_QUEUE, Status::Present)]);
+    waits.find_marker(WAITING_QUEUE);
+    waits.until_safe(WAITING_QUEUE).await.unwrap();
+    assert!(waits.is_safe(WAITING_QUEUE));
+    assert_eq!(
+        waits.durable_after(WAITING_QUEUE),
+        waits.safe_from(WAITING_QUEUE)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -270,25 +288,28 @@ async fn a_marker_that_is_refused_is_not_looked_for_again() {
         (ErrorKind::Mismatch, 2),
         (ErrorKind::Timeout, 6),
     ] {
-        let Stage { waits, broker, .. } = stage(Patience::Publisher);
-        broker.refuses(&marker_of(RUNG), why);
+        let Stage { waits, broker, .. } = stage(DeclareBackoff::Publisher);
+        broker.refuses(&marker_of(WAITING_QUEUE), why);
         broker.refuses(&marker_of(PARKED), why);
         for _ in 0..3 {
-            waits.note(&[found(RUNG, Status::Present), found(PARKED, Status::Present)]);
-            for queue in [RUNG, PARKED] {
+            waits.note(&[
+                found(WAITING_QUEUE, Status::Present),
+                found(PARKED, Status::Present),
+            ]);
+            for queue in [WAITING_QUEUE, PARKED] {
                 let sent = Instant::now();
-                waits.look_for_marker(queue);
-                let safe = waits.told_by_marker(queue, sent).await;
+                waits.find_marker(queue);
+                let safe = waits.age_from_marker(queue, sent).await;
                 assert_eq!(safe, Some(sent + SAFE_AGE));
             }
         }
         assert_eq!(broker.looked.lock().unwrap().len(), looks, "{why:?}");
     }
-    let Stage { waits, broker, .. } = stage(Patience::Consumer);
-    waits.note(&[found(RUNG, Status::Present)]);
-    waits.look_for_marker(RUNG);
+    let Stage { waits, broker, .. } = stage(DeclareBackoff::Consumer);
+    waits.note(&[found(WAITING_QUEUE, Status::Present)]);
+    waits.find_marker(WAITING_QUEUE);
     assert!(
-        !waits.is_asked(RUNG),
+        !waits.is_asked(WAITING_QUEUE),
         "nothing is declared with `declare` off"
     );
     assert!(broker.looked.lock().unwrap().is_empty());
@@ -296,11 +317,11 @@ async fn a_marker_that_is_refused_is_not_looked_for_again() {
 
 #[tokio::test(start_paused = true)]
 async fn one_that_does_not_answer_holds_up_no_other() {
-    let Stage { waits, broker, .. } = stage(Patience::Consumer);
-    broker.says_nothing_of(RUNG);
+    let Stage { waits, broker, .. } = stage(DeclareBackoff::Consumer);
+    broker.says_nothing_of(WAITING_QUEUE);
     let slow = tokio::spawn({
         let waits = Arc::clone(&waits);
-        async move { waits.ensure(RUNG).await }
+        async move { waits.ensure(WAITING_QUEUE).await }
     });
     tokio::task::yield_now().await;
     waits.ensure(PARKED).await.unwrap();
@@ -308,69 +329,69 @@ async fn one_that_does_not_answer_holds_up_no_other() {
     assert!(!slow.is_finished());
     broker.speak.notify_one();
     slow.await.unwrap().unwrap();
-    assert_eq!(broker.made(RUNG), 1);
+    assert_eq!(broker.made(WAITING_QUEUE), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn all_who_ask_for_one_share_a_try_and_its_failure() {
-    for patience in [Patience::Consumer, Patience::Publisher] {
-        let Stage { waits, broker, .. } = stage(patience);
-        broker.says_nothing_of(RUNG);
-        broker.refuses(RUNG, ErrorKind::AccessRefused);
+    for backoff in [DeclareBackoff::Consumer, DeclareBackoff::Publisher] {
+        let Stage { waits, broker, .. } = stage(backoff);
+        broker.says_nothing_of(WAITING_QUEUE);
+        broker.refuses(WAITING_QUEUE, ErrorKind::AccessRefused);
         let asking: Vec<_> = (0..1_000)
             .map(|_| {
                 let waits = Arc::clone(&waits);
-                tokio::spawn(async move { waits.ensure(RUNG).await })
+                tokio::spawn(async move { waits.ensure(WAITING_QUEUE).await })
             })
             .collect();
-        while broker.made(RUNG) == 0 {
+        while broker.made(WAITING_QUEUE) == 0 {
             tokio::task::yield_now().await;
         }
         broker.speak.notify_one();
         for asked in asking {
             let error = asked.await.unwrap().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::AccessRefused);
-            assert_eq!(error.to_string(), format!("no {RUNG}"));
+            assert_eq!(error.to_string(), format!("no {WAITING_QUEUE}"));
         }
-        assert_eq!(broker.made(RUNG), 1);
+        assert_eq!(broker.made(WAITING_QUEUE), 1);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_gives_up_waiting_does_not_end_the_try() {
-    let Stage { waits, broker, .. } = stage(Patience::Consumer);
-    broker.says_nothing_of(RUNG);
-    let brief = tokio::time::timeout(Duration::from_millis(1), waits.ensure(RUNG));
+    let Stage { waits, broker, .. } = stage(DeclareBackoff::Consumer);
+    broker.says_nothing_of(WAITING_QUEUE);
+    let brief = tokio::time::timeout(Duration::from_millis(1), waits.ensure(WAITING_QUEUE));
     brief.await.unwrap_err();
     broker.speak.notify_one();
-    waits.ensure(RUNG).await.unwrap();
-    assert_eq!(broker.made(RUNG), 1);
+    waits.ensure(WAITING_QUEUE).await.unwrap();
+    assert_eq!(broker.made(WAITING_QUEUE), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_was_refused_is_left_alone_for_a_while_and_longer_each_time() {
-    let Stage { waits, broker, .. } = stage(Patience::Consumer);
-    broker.refuses(RUNG, ErrorKind::Mismatch);
-    waits.ensure(RUNG).await.unwrap_err();
+    let Stage { waits, broker, .. } = stage(DeclareBackoff::Consumer);
+    broker.refuses(WAITING_QUEUE, ErrorKind::Mismatch);
+    waits.ensure(WAITING_QUEUE).await.unwrap_err();
     let mut pauses = Vec::new();
     for tries in 1..=9 {
         let since = Instant::now();
-        while broker.made(RUNG) == tries {
+        while broker.made(WAITING_QUEUE) == tries {
             advance(Duration::from_millis(250)).await;
-            waits.ensure(RUNG).await.unwrap_err();
+            waits.ensure(WAITING_QUEUE).await.unwrap_err();
         }
         pauses.push(since.elapsed().as_secs());
     }
     assert!(pauses.is_sorted(), "{pauses:?}");
     assert_eq!((pauses[0], pauses[8]), (1, 60), "{pauses:?}");
-    broker.allows(RUNG);
+    broker.allows(WAITING_QUEUE);
     advance(Duration::from_secs(60)).await;
-    waits.ensure(RUNG).await.unwrap();
+    waits.ensure(WAITING_QUEUE).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_publisher_who_was_told_and_did_something_is_not_told_again() {
-    let Stage { waits, broker, .. } = stage(Patience::Publisher);
+    let Stage { waits, broker, .. } = stage(DeclareBackoff::Publisher);
     broker.refuses("orders", ErrorKind::QueueNotFound);
     waits.ensure("orders").await.unwrap_err();
     broker.allows("orders");
@@ -379,7 +400,7 @@ async fn a_publisher_who_was_told_and_did_something_is_not_told_again() {
 
 #[tokio::test(start_paused = true)]
 async fn not_all_are_made_at_the_same_time() {
-    let Stage { waits, broker, .. } = stage(Patience::Consumer);
+    let Stage { waits, broker, .. } = stage(DeclareBackoff::Consumer);
     let asking: Vec<_> = (1..=100)
         .map(|ms| {
             let waits = Arc::clone(&waits);
@@ -395,7 +416,7 @@ async fn not_all_are_made_at_the_same_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_copy_waits_elsewhere_where_its_queue_cannot_be_had() {
-    let Stage { waits, broker, .. } = stage(Patience::Consumer);
+    let Stage { waits, broker, .. } = stage(DeclareBackoff::Consumer);
     let adapted = |name: &str, expiration: Option<&str>| {
         let mut properties = BasicProperties::default();
         if let Some(ms) = expiration {
@@ -406,16 +427,27 @@ async fn a_copy_waits_elsewhere_where_its_queue_cannot_be_had() {
         (name, ms.unwrap_or_default())
     };
     let same = |name: &str| (name.to_owned(), String::new());
-    assert_eq!(adapted(RUNG, None), same(RUNG), "it was not looked for yet");
-    waits.note(&[found(RUNG, Status::Missing), found(PARKED, Status::Present)]);
-    assert_eq!(adapted(RUNG, None), same(RUNG), "there is no other");
+    assert_eq!(
+        adapted(WAITING_QUEUE, None),
+        same(WAITING_QUEUE),
+        "it was not looked for yet"
+    );
+    waits.note(&[
+        found(WAITING_QUEUE, Status::Missing),
+        found(PARKED, Status::Present),
+    ]);
+    assert_eq!(
+        adapted(WAITING_QUEUE, None),
+        same(WAITING_QUEUE),
+        "there is no other"
+    );
     waits.note(&[
         found("orders.retry.5000", Status::Present),
         found("orders.retry.60000", Status::Present),
     ]);
     let elsewhere = |ms: &str| ("orders.retry.5000".to_owned(), ms.to_owned());
-    assert_eq!(adapted(RUNG, None), elsewhere("1000"));
-    assert_eq!(adapted(RUNG, Some("900")), elsewhere("900"));
+    assert_eq!(adapted(WAITING_QUEUE, None), elsewhere("1000"));
+    assert_eq!(adapted(WAITING_QUEUE, Some("900")), elsewhere("900"));
     assert_eq!(adapted(PARKED, None), same(PARKED));
     assert_eq!(adapted("orders", None), same("orders"));
     broker.refuses("orders.retry.80000", ErrorKind::QueueNotFound);
@@ -434,13 +466,13 @@ async fn a_copy_waits_elsewhere_where_its_queue_cannot_be_had() {
         same("orders.retry.100000")
     );
     // Once in a while it is looked for again, and nobody waits for that.
-    let before = broker.made(RUNG);
+    let before = broker.made(WAITING_QUEUE);
     advance(Duration::from_secs(10)).await;
-    assert_eq!(adapted(RUNG, None), elsewhere("1000"));
-    assert_eq!(adapted(RUNG, None), elsewhere("1000"));
-    while waits.safe_from(RUNG).is_none() {
+    assert_eq!(adapted(WAITING_QUEUE, None), elsewhere("1000"));
+    assert_eq!(adapted(WAITING_QUEUE, None), elsewhere("1000"));
+    while waits.safe_from(WAITING_QUEUE).is_none() {
         tokio::task::yield_now().await;
     }
-    assert_eq!(broker.made(RUNG), before + 1);
-    assert_eq!(adapted(RUNG, None), same(RUNG));
+    assert_eq!(broker.made(WAITING_QUEUE), before + 1);
+    assert_eq!(adapted(WAITING_QUEUE, None), same(WAITING_QUEUE));
 }

@@ -12,16 +12,16 @@ use lapin::types::ShortString;
 use tokio::time::{Instant, sleep};
 use tracing::debug;
 
-use self::tries::{Last, Tries, forbids, is_one_more};
+use self::tries::{ConsumeTries, LastScan, forbids, is_one_more};
 use super::{
-    set_aside::{FEW, Moved, Reach, can_set_aside, set_aside, set_aside_counted},
+    set_aside::{FEW, Moved, ScanRange, can_set_aside, set_aside, set_aside_counted},
     suspects::Trial,
 };
 use crate::{
     Client, Error, ErrorKind, Event, QueueType, Result,
-    connection::{Census, Connection, Count, look},
+    connection::{Connection, QueueCount, ReadyCounter, passive_declare},
     consumer::{
-        Singly,
+        OneByOneProgress,
         mutants::{self, Mutant},
     },
     topology::{ReturnDelays, unreadable_queue},
@@ -97,7 +97,7 @@ pub(crate) struct InternalErrors {
     /// What the client's consumers had found out by then.
     reasons: Reasons,
     /// What was tried since then.
-    tries: Arc<Mutex<Tries>>,
+    tries: Arc<Mutex<ConsumeTries>>,
 }
 
 /// How often the consumers of a client have found out why their connections were lost.
@@ -111,7 +111,7 @@ pub(crate) struct Reasons {
 
 /// What is known before a consumer tries again. None of it costs a delivery.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct Evidence {
     /// How many messages are ready in its queue, and in the queue for what is moved.
     pub(crate) ready: Option<u32>,
     pub(crate) aside: Option<u32>,
@@ -135,7 +135,7 @@ pub(crate) struct SuspectQueue<'a> {
 #[derive(Debug)]
 pub(crate) enum Step {
     Consume,
-    Look(Reach),
+    Look(ScanRange),
 }
 
 impl InternalErrors {
@@ -146,7 +146,7 @@ impl InternalErrors {
         by_error: bool,
         lived: Duration,
         reasons: Reasons,
-        singly: Singly,
+        one_by_one: OneByOneProgress,
     ) {
         let is_explained = self.tries().has_moved || self.is_explained(reasons);
         if !by_error {
@@ -154,12 +154,13 @@ impl InternalErrors {
             self.closed = self.closed.min(MOST_CLOSED - 1);
         }
         // Messages that are taken one at a time may take as long until it is the turn of the same one again.
-        let is_of_the_same = by_error && singly.began && !self.tries().is_hidden;
+        let is_of_the_same = by_error && one_by_one.began && !self.tries().is_hidden;
         let is_forgiven = lived >= if is_of_the_same { LONG } else { FORGIVEN };
         if is_forgiven || is_explained {
             (self.closed, self.closed_after_others) = (0, 0);
         }
-        let after_others = singly.is_unfinished && singly.has_taken && self.tries().is_hidden;
+        let after_others =
+            one_by_one.is_unfinished && one_by_one.has_taken && self.tries().is_hidden;
         self.goes_on = by_error && (is_explained || after_others);
         self.reasons = reasons;
         self.is_by_error = by_error;
@@ -172,18 +173,18 @@ impl InternalErrors {
                 self.closed = self.closed.saturating_add(1);
             }
         }
-        let is_hidden = singly.is_unfinished && self.tries().is_hidden;
+        let is_hidden = one_by_one.is_unfinished && self.tries().is_hidden;
         let (trials, untried) = if is_forgiven || is_explained {
             (0, None)
         } else {
             let tries = self.tries();
             (tries.trials, tries.untried.clone())
         };
-        self.tries = Arc::new(Mutex::new(Tries {
+        self.tries = Arc::new(Mutex::new(ConsumeTries {
             is_hidden,
             trials,
             untried,
-            ..Tries::default()
+            ..ConsumeTries::default()
         }));
     }
 
@@ -193,7 +194,7 @@ impl InternalErrors {
     }
 
     /// Whether to look before the next connection consumes.
-    pub(crate) fn looks(&self) -> bool {
+    pub(crate) fn should_scan(&self) -> bool {
         self.closed > 0 && !mutants::has(Mutant::DoesNotLook)
     }
 
@@ -220,7 +221,7 @@ impl InternalErrors {
     }
 
     /// How many messages to take one at a time in a session that needs no look: there may still be one that no look can pass.
-    pub(crate) fn singly(&self, prefetch: u16) -> u32 {
+    pub(crate) fn one_by_one(&self, prefetch: u16) -> u32 {
         let tries = self.tries();
         if tries.is_hidden || tries.is_unknown {
             near(prefetch)
@@ -244,7 +245,7 @@ impl InternalErrors {
     ///
     /// # Errors
     /// Why the consumer must not consume now.
-    pub(crate) async fn look(
+    pub(crate) async fn scan(
         &self,
         client: &Client,
         connection: &Connection,
@@ -252,10 +253,10 @@ impl InternalErrors {
         declares: bool,
         tell: impl Fn(Event),
     ) -> Result<u32> {
-        let mut seen = Seen {
+        let mut seen = Evidence {
             ready: ready(client, connection, queue).await,
             is_explained: self.is_explained(client.reasons()),
-            ..Seen::default()
+            ..Evidence::default()
         };
         let queue = queue.as_str();
         let is_classic = kind == Some(QueueType::Classic);
@@ -270,11 +271,11 @@ impl InternalErrors {
             seen.refusal = asked.err();
             seen.aside = aside(client, queue).await;
         }
-        let looked = match self.step(suspect, seen) {
-            Ok(Step::Consume) => return Ok(self.singly(prefetch)),
+        let scanned = match self.step(suspect, seen) {
+            Ok(Step::Consume) => return Ok(self.one_by_one(prefetch)),
             Ok(Step::Look(reach)) => {
                 let search = async |trial: Option<(u32, Trial)>| {
-                    let (moved, looked) = match trial {
+                    let (moved, scanned) = match trial {
                         Some(trial) => {
                             let queues = (queue, queue);
                             set_aside_counted(client, connection, queues, trial, declares).await
@@ -285,34 +286,34 @@ impl InternalErrors {
                     if let Some(event) = moved.event(queue) {
                         tell(event);
                     }
-                    if let Err(error) = &looked {
+                    if let Err(error) = &scanned {
                         debug!(queue, %error, "messages that cannot be delivered over AMQP 0-9-1 cannot be looked for");
                     }
                     self.tries().has_moved |= !moved.causes.is_empty();
-                    self.looked(suspect, looked.map(|()| moved))
+                    self.scanned(suspect, scanned.map(|()| moved))
                 };
-                let mut looked = search(None).await;
-                if looked.is_ok() && self.has_found_nothing() {
+                let mut scanned = search(None).await;
+                if scanned.is_ok() && self.has_found_nothing() {
                     if self.waits_for_others(client).await {
-                        return Ok(self.singly(prefetch));
+                        return Ok(self.one_by_one(prefetch));
                     }
                     if suspect.is_free {
-                        looked = search(None).await;
+                        scanned = search(None).await;
                     }
-                    if looked.is_ok()
+                    if scanned.is_ok()
                         && let Some(trial) = self.next_trial(suspect)
                     {
-                        looked = search(Some(trial)).await;
+                        scanned = search(Some(trial)).await;
                     }
                 }
-                looked
+                scanned
             }
             Err(error) => Err(error),
         };
-        if looked.is_err() && self.has_to_tell() {
+        if scanned.is_err() && self.has_warning() {
             client.has_stopped();
         }
-        looked
+        scanned
     }
 
     /// Among how many messages some are tried one at a time now, and how they are chosen.
@@ -336,7 +337,7 @@ impl InternalErrors {
     /// Whether the last look saw everything that it was to see, and none has moved anything.
     fn has_found_nothing(&self) -> bool {
         let tries = self.tries();
-        matches!(tries.last, Last::Clean) && !tries.has_moved
+        matches!(tries.last, LastScan::Clean) && !tries.has_moved
     }
 
     /// Leaves others the time to find the message. Returns whether another consumer of the client has found it.
@@ -360,30 +361,31 @@ impl InternalErrors {
 
     /// Whether another consumer of the client has found a reason since the connection was lost, and this one has none.
     fn is_explained(&self, reasons: Reasons) -> bool {
-        reasons != self.reasons && matches!(self.tries().last, Last::Clean)
+        reasons != self.reasons && matches!(self.tries().last, LastScan::Clean)
     }
 
     /// Whether it stops because of a message that it found. It tells so once.
-    fn has_to_tell(&self) -> bool {
+    fn has_warning(&self) -> bool {
         let mut tries = self.tries();
-        let has_found = tries.is_hidden || matches!(tries.last, Last::Refused(..));
+        let has_found = tries.is_hidden || matches!(tries.last, LastScan::Refused(..));
         has_found && !std::mem::replace(&mut tries.has_told, true)
     }
 
     /// Whether the last look found messages that could not be moved. Before it reads them again, a consumer finds out whether they can be.
     pub(crate) fn is_refused(&self) -> bool {
-        matches!(self.tries().last, Last::Refused(..))
+        matches!(self.tries().last, LastScan::Refused(..))
     }
 
     /// What to do now.
     ///
     /// # Errors
     /// Why the consumer must not consume now.
-    pub(crate) fn step(&self, suspect: SuspectQueue<'_>, seen: Seen) -> Result<Step> {
+    pub(crate) fn step(&self, suspect: SuspectQueue<'_>, seen: Evidence) -> Result<Step> {
         let mut tries = self.tries();
         tries.number = tries.number.saturating_add(1);
         let is_shorter = tries.note_ready(seen.ready);
-        let has_changed = tries.note_aside(seen.aside) | tries.note_refusal(seen.refusal.as_ref());
+        let has_changed =
+            tries.note_set_aside(seen.aside) | tries.note_refusal(seen.refusal.as_ref());
         // It is gone, whoever took it, or it is in another queue.
         if tries.number > 1 && (tries.empty >= EMPTY || seen.is_explained) {
             tries.is_unknown = false;
@@ -394,27 +396,27 @@ impl InternalErrors {
         let releases = !tries.is_hidden && seen.refusal.is_none();
         let is_free = match &last {
             _ if suspect.is_classic => true,
-            Last::Failed(_) => false,
+            LastScan::Failed(_) => false,
             // It has released all that it saw.
-            Last::Partial => suspect.is_free,
+            LastScan::Partial => suspect.is_free,
             _ => suspect.is_free && releases,
         };
         let is_worth_while = match &last {
-            Last::None => true,
-            Last::Clean => false,
-            Last::Refused(..) if is_free => {
+            LastScan::None => true,
+            LastScan::Clean => false,
+            LastScan::Refused(..) if is_free => {
                 tries.is_missing || is_shorter || has_changed || tries.number.is_multiple_of(SELDOM)
             }
-            Last::Refused(..) => {
+            LastScan::Refused(..) => {
                 tries.is_missing && is_one_more(&mut tries.missing, MOST_MISSING)
                     || is_shorter && is_one_more(&mut tries.shrunk, MOST_SHRUNK)
                     || has_changed && is_one_more(&mut tries.changed, MOST_CHANGED)
             }
             // Meanwhile others do not see what it looks at.
-            Last::Partial if is_free => {
+            LastScan::Partial if is_free => {
                 tries.number <= MOST_LOOKS || is_shorter || tries.number.is_multiple_of(SELDOM)
             }
-            Last::Partial | Last::Failed(_) => {
+            LastScan::Partial | LastScan::Failed(_) => {
                 is_free
                     || tries.reads()
                     || is_shorter && is_one_more(&mut tries.shrunk, MOST_SHRUNK)
@@ -429,15 +431,15 @@ impl InternalErrors {
         let queue = suspect.queue;
         let failed = match last {
             // Nothing but another try shows whether the message is still there.
-            Last::Clean if is_shorter && self.closed == MOST_CLOSED_WITHOUT_A_FIND => {
+            LastScan::Clean if is_shorter && self.closed == MOST_CLOSED_WITHOUT_A_FIND => {
                 return Ok(Step::Consume);
             }
-            Last::None | Last::Clean | Last::Partial => Ok(Moved::default()),
-            Last::Refused(kind, why) => {
+            LastScan::None | LastScan::Clean | LastScan::Partial => Ok(Moved::default()),
+            LastScan::Refused(kind, why) => {
                 let why = seen.refusal.unwrap_or_else(|| Error::new(kind, why));
                 Ok(unmoved(why))
             }
-            Last::Failed(why) => {
+            LastScan::Failed(why) => {
                 let why = format!(
                     "{why}; each look at it may count as a delivery, so `{queue}` is read again after growing pauses, and no more after \
                      {MOST_LOOKS} tries: then start the consumer again, or empty the queue"
@@ -448,7 +450,12 @@ impl InternalErrors {
         self.after(suspect, failed).map(|()| Step::Consume)
     }
 
-    fn reach(&self, suspect: SuspectQueue<'_>, tries: &Tries, ready: Option<u32>) -> Reach {
+    fn reach(
+        &self,
+        suspect: SuspectQueue<'_>,
+        tries: &ConsumeTries,
+        ready: Option<u32>,
+    ) -> ScanRange {
         if tries.is_hidden {
             // What is looked at goes behind the others, and so does what costs a connection: the same number each time could miss it for ever.
             // Where there are fewer, each would be looked at again.
@@ -463,12 +470,12 @@ impl InternalErrors {
             } else {
                 most
             };
-            Reach::Singly {
+            ScanRange::Singly {
                 in_order: in_order.min(ready),
                 blocked: most.min(ready),
             }
         } else {
-            Reach::Near(self.looks_at(suspect.prefetch, suspect.is_free))
+            ScanRange::Near(self.looks_at(suspect.prefetch, suspect.is_free))
         }
     }
 
@@ -476,10 +483,10 @@ impl InternalErrors {
     ///
     /// # Errors
     /// Why the consumer must not consume now.
-    pub(crate) fn looked(&self, suspect: SuspectQueue<'_>, looked: Result<Moved>) -> Result<u32> {
+    pub(crate) fn scanned(&self, suspect: SuspectQueue<'_>, scanned: Result<Moved>) -> Result<u32> {
         let (is_passed, is_gone) = {
             let mut tries = self.tries();
-            let last = match &looked {
+            let last = match &scanned {
                 Ok(moved) => {
                     tries.has_moved |= !moved.causes.is_empty();
                     tries.suspects = moved.suspects;
@@ -490,18 +497,18 @@ impl InternalErrors {
                     match (&moved.refused, &moved.ended_early) {
                         (Some(why), _) => {
                             tries.was_forbidden = forbids(why);
-                            Last::Refused(why.kind(), why.to_string())
+                            LastScan::Refused(why.kind(), why.to_string())
                         }
-                        (None, Some(why)) => Last::Failed(why.to_string()),
-                        (None, None) if tries.is_hidden => Last::Partial,
-                        (None, None) => Last::Clean,
+                        (None, Some(why)) => LastScan::Failed(why.to_string()),
+                        (None, None) if tries.is_hidden => LastScan::Partial,
+                        (None, None) => LastScan::Clean,
                     }
                 }
-                Err(error) => Last::Failed(error.to_string()),
+                Err(error) => LastScan::Failed(error.to_string()),
             };
-            let is_clean = matches!(last, Last::Clean | Last::Partial);
-            let has_moved = looked.as_ref().is_ok_and(|moved| !moved.causes.is_empty());
-            if let Last::Refused(kind, why) = tries.last.clone()
+            let is_clean = matches!(last, LastScan::Clean | LastScan::Partial);
+            let has_moved = scanned.as_ref().is_ok_and(|moved| !moved.causes.is_empty());
+            if let LastScan::Refused(kind, why) = tries.last.clone()
                 && is_clean
                 && !has_moved
                 && !std::mem::replace(&mut tries.is_missing, true)
@@ -513,19 +520,19 @@ impl InternalErrors {
             tries.is_missing = false;
             let before = std::mem::replace(&mut tries.last, last);
             // Whatever was in the way is not the first any more.
-            let is_gone = is_clean && matches!(before, Last::Refused(..) | Last::Failed(_));
+            let is_gone = is_clean && matches!(before, LastScan::Refused(..) | LastScan::Failed(_));
             // Taken alone, it is counted more often than the others, and tried first where not all can be tried.
             tries.is_unknown = self.closed >= 2 && !has_moved && !suspect.is_free;
-            let is_passed = looked.is_ok() && !tries.is_hidden && !tries.is_unknown;
+            let is_passed = scanned.is_ok() && !tries.is_hidden && !tries.is_unknown;
             (is_passed, is_gone)
         };
         if !is_gone {
-            self.after(suspect, looked)?;
+            self.after(suspect, scanned)?;
         }
         Ok(if is_passed { 0 } else { near(suspect.prefetch) })
     }
 
-    fn tries(&self) -> MutexGuard<'_, Tries> {
+    fn tries(&self) -> MutexGuard<'_, ConsumeTries> {
         self.tries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -533,9 +540,9 @@ impl InternalErrors {
     ///
     /// # Errors
     /// Why it does not, and what to do.
-    fn after(&self, suspect: SuspectQueue<'_>, looked: Result<Moved>) -> Result<()> {
+    fn after(&self, suspect: SuspectQueue<'_>, scanned: Result<Moved>) -> Result<()> {
         let queue = suspect.queue;
-        let why = match looked {
+        let why = match scanned {
             _ if mutants::has(Mutant::NeverStops) => return Ok(()),
             Ok(Moved {
                 refused: Some(error),
@@ -609,18 +616,18 @@ fn near(prefetch: u16) -> u32 {
 
 /// How many messages are ready, if that can be found out.
 async fn ready(client: &Client, connection: &Connection, queue: &ShortString) -> Option<u32> {
-    let count = Census::once(client.addresses(), connection, queue).await;
-    let found = count.and_then(Count::read).ok()?;
+    let count = ReadyCounter::once(client.addresses(), connection, queue).await;
+    let found = count.and_then(QueueCount::read).ok()?;
     Some(found.message_count())
 }
 
 /// How many messages of this queue were moved and are still there, if that can be found out. Each look at a missing queue costs its connection
 /// the number of a channel, so that must not be the one that consumes.
 async fn aside(client: &Client, queue: &str) -> Option<u32> {
-    let channel = client.looks().channel().await.ok()?;
-    let looked = look(channel.lapin(), unreadable_queue(queue).into()).await;
+    let channel = client.probe_connection().channel().await.ok()?;
+    let scanned = passive_declare(channel.lapin(), unreadable_queue(queue).into()).await;
     channel.close().await;
-    match looked {
+    match scanned {
         Ok(found) => Some(found.message_count()),
         Err(error) if error.kind() == ErrorKind::QueueNotFound => Some(0),
         Err(_) => None,

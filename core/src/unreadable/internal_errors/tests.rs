@@ -43,8 +43,8 @@ fn hidden() -> Result<Moved> {
     })
 }
 
-fn consumes(internal_errors: &InternalErrors, looked: Result<Moved>) -> bool {
-    internal_errors.after(SUSPECT, looked).is_ok()
+fn consumes(internal_errors: &InternalErrors, scanned: Result<Moved>) -> bool {
+    internal_errors.after(SUSPECT, scanned).is_ok()
 }
 
 fn lost(internal_errors: &mut InternalErrors, by_error: bool, lived: Duration, moves: u64) {
@@ -52,7 +52,7 @@ fn lost(internal_errors: &mut InternalErrors, by_error: bool, lived: Duration, m
         moved: moves,
         stopped: 0,
     };
-    internal_errors.lost(by_error, lived, reasons, Singly::default());
+    internal_errors.lost(by_error, lived, reasons, OneByOneProgress::default());
 }
 
 const SHORT: Duration = Duration::from_secs(1);
@@ -61,37 +61,37 @@ const SHORT: Duration = Duration::from_secs(1);
 fn an_end_for_another_reason_is_no_suspicion() {
     let mut internal_errors = InternalErrors::default();
     lost(&mut internal_errors, false, SHORT, 0);
-    assert!(!internal_errors.looks());
+    assert!(!internal_errors.should_scan());
     lost(&mut internal_errors, true, SHORT, 0);
-    assert!(internal_errors.looks());
+    assert!(internal_errors.should_scan());
     lost(&mut internal_errors, false, FORGIVEN, 0);
-    assert!(!internal_errors.looks());
+    assert!(!internal_errors.should_scan());
     lost(&mut internal_errors, true, FORGIVEN, 0);
-    internal_errors.looked(SUSPECT, moved(0)).unwrap();
+    internal_errors.scanned(SUSPECT, moved(0)).unwrap();
     lost(&mut internal_errors, false, SHORT, 1);
-    assert!(!internal_errors.looks());
+    assert!(!internal_errors.should_scan());
     // What another consumer's queue caused counts against nobody whose own queue is in order.
     for moves in 1..100 {
         lost(&mut internal_errors, true, SHORT, moves);
-        internal_errors.looked(SUSPECT, moved(0)).unwrap();
+        internal_errors.scanned(SUSPECT, moved(0)).unwrap();
     }
     for moves in 101..100 + u64::from(MOST_CLOSED) {
-        assert!(internal_errors.looked(SUSPECT, hidden()).is_ok());
+        assert!(internal_errors.scanned(SUSPECT, hidden()).is_ok());
         lost(&mut internal_errors, true, SHORT, moves);
     }
-    assert!(internal_errors.looked(SUSPECT, hidden()).is_err());
+    assert!(internal_errors.scanned(SUSPECT, hidden()).is_err());
 }
 
 #[test]
 fn it_looks_farther_each_time_unless_a_look_is_free() {
     let mut internal_errors = InternalErrors::default();
-    let mut looked_at = Vec::new();
+    let mut scanned_queue = Vec::new();
     for _ in 0..3 {
         lost(&mut internal_errors, true, SHORT, 0);
         assert_eq!(internal_errors.looks_at(10, true), FAR);
-        looked_at.push(internal_errors.looks_at(100, false));
+        scanned_queue.push(internal_errors.looks_at(100, false));
     }
-    assert_eq!(looked_at, [200, 800, 1_800]);
+    assert_eq!(scanned_queue, [200, 800, 1_800]);
     assert_eq!(
         internal_errors.looks_at(u16::MAX, true),
         2 * u32::from(u16::MAX)
@@ -100,20 +100,20 @@ fn it_looks_farther_each_time_unless_a_look_is_free() {
 
 /// How often what closes the connections is delivered at most: lost connections, and looks that come to this, for ever. Whatever may make
 /// a consumer look again happens all the time.
-fn deliveries(kind: Option<ErrorKind>, look: impl Fn() -> Result<Moved>) -> u32 {
+fn deliveries(kind: Option<ErrorKind>, scan: impl Fn() -> Result<Moved>) -> u32 {
     let mut internal_errors = InternalErrors::default();
     let mut deliveries = 0;
     'lost: loop {
         deliveries += 1;
         let is_hidden = internal_errors.tries().is_hidden;
-        let singly = Singly {
+        let one_by_one = OneByOneProgress {
             began: is_hidden,
             is_unfinished: is_hidden,
             has_taken: false,
         };
-        internal_errors.lost(true, SHORT, Reasons::default(), singly);
+        internal_errors.lost(true, SHORT, Reasons::default(), one_by_one);
         for number in 1..1_000_u32 {
-            let seen = Seen {
+            let seen = Evidence {
                 ready: Some(10_000 - number),
                 aside: Some(number),
                 refusal: kind
@@ -124,14 +124,14 @@ fn deliveries(kind: Option<ErrorKind>, look: impl Fn() -> Result<Moved>) -> u32 
             match internal_errors.step(SUSPECT, seen) {
                 Ok(Step::Consume) => continue 'lost,
                 // One that ended early is followed by looks at single messages.
-                Ok(Step::Look(Reach::Near(_))) if internal_errors.tries().number == 1 => {
+                Ok(Step::Look(ScanRange::Near(_))) if internal_errors.tries().number == 1 => {
                     deliveries += 1;
-                    let looked = look();
-                    let is_hidden = looked
+                    let scanned = scan();
+                    let is_hidden = scanned
                         .as_ref()
                         .is_ok_and(|moved| moved.ended_early.is_some());
                     deliveries += if is_hidden { FEW } else { 0 };
-                    if internal_errors.looked(SUSPECT, looked).is_ok() {
+                    if internal_errors.scanned(SUSPECT, scanned).is_ok() {
                         // It is read once more, and may not be among those that are tried.
                         deliveries += u32::from(internal_errors.next_trial(SUSPECT).is_some());
                         continue 'lost;
@@ -139,10 +139,10 @@ fn deliveries(kind: Option<ErrorKind>, look: impl Fn() -> Result<Moved>) -> u32 
                 }
                 Ok(Step::Look(reach)) => {
                     deliveries += match reach {
-                        Reach::Singly { blocked, .. } => blocked,
-                        Reach::Near(_) => 1,
+                        ScanRange::Singly { blocked, .. } => blocked,
+                        ScanRange::Near(_) => 1,
                     };
-                    if internal_errors.looked(SUSPECT, look()).is_ok() {
+                    if internal_errors.scanned(SUSPECT, scan()).is_ok() {
                         continue 'lost;
                     }
                 }
@@ -189,12 +189,12 @@ fn single_messages_are_looked_at_farther_each_time_where_that_costs_nothing() {
     let mut internal_errors = InternalErrors::default();
     let mut before = 0;
     let mut goes_farther = |internal_errors: &InternalErrors| {
-        let seen = Seen {
+        let seen = Evidence {
             ready: Some(10_000),
-            ..Seen::default()
+            ..Evidence::default()
         };
         match internal_errors.step(free, seen) {
-            Ok(Step::Look(Reach::Singly { in_order, .. })) => {
+            Ok(Step::Look(ScanRange::Singly { in_order, .. })) => {
                 assert!(in_order > before);
                 before = in_order;
             }
@@ -202,23 +202,24 @@ fn single_messages_are_looked_at_farther_each_time_where_that_costs_nothing() {
         }
     };
     lost(&mut internal_errors, true, SHORT, 0);
-    internal_errors.looked(free, hidden()).unwrap();
+    internal_errors.scanned(free, hidden()).unwrap();
     for has_taken in [true, false, true, false, false, false, false] {
-        let singly = Singly {
+        let one_by_one = OneByOneProgress {
             began: true,
             is_unfinished: true,
             has_taken,
         };
-        internal_errors.lost(true, SHORT, Reasons::default(), singly);
+        internal_errors.lost(true, SHORT, Reasons::default(), one_by_one);
         goes_farther(&internal_errors);
-        let _ = internal_errors.looked(free, moved(0));
+        let _ = internal_errors.scanned(free, moved(0));
     }
     // It has stopped.
     for _ in 1..MOST_LOOKS {
         goes_farther(&internal_errors);
-        let _ = internal_errors.looked(free, moved(0));
+        let _ = internal_errors.scanned(free, moved(0));
     }
-    let seldom = (0..10 * SELDOM).filter(|_| internal_errors.step(free, Seen::default()).is_ok());
+    let seldom =
+        (0..10 * SELDOM).filter(|_| internal_errors.step(free, Evidence::default()).is_ok());
     assert_eq!(seldom.count(), 10);
 }
 
@@ -228,7 +229,7 @@ fn it_waits_again_when_a_session_cannot_begin() {
     let mut internal_errors = InternalErrors::default();
     lost(&mut internal_errors, true, SHORT, 0);
     assert_eq!(internal_errors.pause(long), long);
-    internal_errors.looked(SUSPECT, moved(1)).unwrap();
+    internal_errors.scanned(SUSPECT, moved(1)).unwrap();
     lost(&mut internal_errors, true, SHORT, 1);
     assert_eq!(internal_errors.pause(long), SHORTEST_PAUSE);
     internal_errors.failed();
@@ -238,30 +239,30 @@ fn it_waits_again_when_a_session_cannot_begin() {
 #[test]
 fn single_messages_that_were_handled_in_between_are_another_reason() {
     let mut internal_errors = InternalErrors::default();
-    let singly = |has_taken| Singly {
+    let one_by_one = |has_taken| OneByOneProgress {
         began: true,
         is_unfinished: true,
         has_taken,
     };
     lost(&mut internal_errors, true, SHORT, 0);
-    let step = internal_errors.step(SUSPECT, Seen::default()).unwrap();
-    assert!(matches!(step, Step::Look(Reach::Near(_))));
-    assert_eq!(internal_errors.looked(SUSPECT, hidden()).unwrap(), NEAR);
+    let step = internal_errors.step(SUSPECT, Evidence::default()).unwrap();
+    assert!(matches!(step, Step::Look(ScanRange::Near(_))));
+    assert_eq!(internal_errors.scanned(SUSPECT, hidden()).unwrap(), NEAR);
     for _ in 0..MOST_CLOSED_AFTER_OTHERS {
-        internal_errors.lost(true, SHORT, Reasons::default(), singly(true));
+        internal_errors.lost(true, SHORT, Reasons::default(), one_by_one(true));
         // What was sent along with others would count as delivered each time.
-        let step = internal_errors.step(SUSPECT, Seen::default()).unwrap();
-        assert!(matches!(step, Step::Look(Reach::Singly { .. })));
-        assert_eq!(internal_errors.looked(SUSPECT, hidden()).unwrap(), NEAR);
+        let step = internal_errors.step(SUSPECT, Evidence::default()).unwrap();
+        assert!(matches!(step, Step::Look(ScanRange::Singly { .. })));
+        assert_eq!(internal_errors.scanned(SUSPECT, hidden()).unwrap(), NEAR);
     }
     for number in 2..=MOST_CLOSED {
-        internal_errors.lost(true, SHORT, Reasons::default(), singly(false));
-        let looked = internal_errors.looked(SUSPECT, hidden());
-        assert_eq!(looked.is_ok(), number < MOST_CLOSED);
+        internal_errors.lost(true, SHORT, Reasons::default(), one_by_one(false));
+        let scanned = internal_errors.scanned(SUSPECT, hidden());
+        assert_eq!(scanned.is_ok(), number < MOST_CLOSED);
     }
-    internal_errors.lost(true, SHORT, Reasons::default(), Singly::default());
-    let step = internal_errors.step(SUSPECT, Seen::default()).unwrap();
-    assert!(matches!(step, Step::Look(Reach::Near(_))));
+    internal_errors.lost(true, SHORT, Reasons::default(), OneByOneProgress::default());
+    let step = internal_errors.step(SUSPECT, Evidence::default()).unwrap();
+    assert!(matches!(step, Step::Look(ScanRange::Near(_))));
 }
 
 #[test]
@@ -296,8 +297,8 @@ fn a_consumer_goes_on_when_the_message_is_in_the_queue_of_another_one_that_stopp
     let (mut innocent, mut guilty) = (InternalErrors::default(), InternalErrors::default());
     for number in 1..=MOST_CLOSED {
         for one in [&mut innocent, &mut guilty] {
-            one.lost(true, SHORT, found(0), Singly::default());
-            one.step(SUSPECT, Seen::default()).unwrap();
+            one.lost(true, SHORT, found(0), OneByOneProgress::default());
+            one.step(SUSPECT, Evidence::default()).unwrap();
         }
         // From the second on, each may be the one that nothing is seen in.
         let alone = if number < 2 {
@@ -305,15 +306,15 @@ fn a_consumer_goes_on_when_the_message_is_in_the_queue_of_another_one_that_stopp
         } else {
             near(SUSPECT.prefetch)
         };
-        assert_eq!(innocent.looked(SUSPECT, moved(0)).unwrap(), alone);
-        let is_stopped = guilty.looked(SUSPECT, hidden()).is_err();
+        assert_eq!(innocent.scanned(SUSPECT, moved(0)).unwrap(), alone);
+        let is_stopped = guilty.scanned(SUSPECT, hidden()).is_err();
         assert_eq!(is_stopped, number == MOST_CLOSED);
     }
-    assert!(guilty.has_to_tell() && !guilty.has_to_tell());
+    assert!(guilty.has_warning() && !guilty.has_warning());
     assert!(!guilty.is_explained(found(1)));
     assert!(innocent.is_explained(found(1)) && !innocent.is_explained(found(0)));
     // All connections that were lost before had this reason.
-    innocent.lost(true, SHORT, found(1), Singly::default());
+    innocent.lost(true, SHORT, found(1), OneByOneProgress::default());
     assert_eq!(innocent.closed, 1);
 }
 
@@ -322,14 +323,14 @@ fn a_consumer_that_stopped_goes_on_when_another_one_has_found_the_reason() {
     let mut internal_errors = InternalErrors::default();
     for number in 1..=MOST_CLOSED_WITHOUT_A_FIND {
         lost(&mut internal_errors, true, SHORT, 0);
-        internal_errors.step(SUSPECT, Seen::default()).unwrap();
-        let is_stopped = internal_errors.looked(SUSPECT, moved(0)).is_err();
+        internal_errors.step(SUSPECT, Evidence::default()).unwrap();
+        let is_stopped = internal_errors.scanned(SUSPECT, moved(0)).is_err();
         assert_eq!(is_stopped, number == MOST_CLOSED_WITHOUT_A_FIND);
     }
-    assert!(!internal_errors.has_to_tell());
-    let seen = |is_explained| Seen {
+    assert!(!internal_errors.has_warning());
+    let seen = |is_explained| Evidence {
         is_explained,
-        ..Seen::default()
+        ..Evidence::default()
     };
     assert!(internal_errors.step(SUSPECT, seen(false)).is_err());
     let step = internal_errors.step(SUSPECT, seen(true)).unwrap();
@@ -352,13 +353,13 @@ fn a_consumer_that_stopped_goes_on_when_another_one_has_found_the_reason() {
 #[test]
 fn a_consumer_that_found_nothing_consumes_once_more_when_its_queue_is_shorter() {
     let mut internal_errors = InternalErrors::default();
-    let ready = |ready| Seen {
+    let ready = |ready| Evidence {
         ready: Some(ready),
-        ..Seen::default()
+        ..Evidence::default()
     };
     for _ in 0..MOST_CLOSED_WITHOUT_A_FIND {
         lost(&mut internal_errors, true, SHORT, 0);
-        let _ = internal_errors.looked(SUSPECT, moved(0));
+        let _ = internal_errors.scanned(SUSPECT, moved(0));
     }
     for longer in [7, 7, 9] {
         assert!(internal_errors.step(SUSPECT, ready(longer)).is_err());
@@ -366,7 +367,7 @@ fn a_consumer_that_found_nothing_consumes_once_more_when_its_queue_is_shorter() 
     let step = internal_errors.step(SUSPECT, ready(8)).unwrap();
     assert!(matches!(step, Step::Consume));
     lost(&mut internal_errors, true, SHORT, 0);
-    assert!(internal_errors.looked(SUSPECT, moved(0)).is_err());
+    assert!(internal_errors.scanned(SUSPECT, moved(0)).is_err());
     assert!(internal_errors.step(SUSPECT, ready(7)).is_err());
     assert!(internal_errors.step(SUSPECT, ready(0)).is_err());
     // Somebody may have been looking at the message.
@@ -378,13 +379,13 @@ fn a_consumer_that_found_nothing_consumes_once_more_when_its_queue_is_shorter() 
 fn stopped(suspect: SuspectQueue<'_>, kind: ErrorKind) -> InternalErrors {
     let mut internal_errors = InternalErrors::default();
     lost(&mut internal_errors, true, SHORT, 0);
-    internal_errors.step(suspect, Seen::default()).unwrap();
-    assert!(internal_errors.looked(suspect, refused(kind)).is_err());
+    internal_errors.step(suspect, Evidence::default()).unwrap();
+    assert!(internal_errors.scanned(suspect, refused(kind)).is_err());
     internal_errors
 }
 
-fn seen(refusal: Option<ErrorKind>, ready: u32, aside: u32) -> Seen {
-    Seen {
+fn seen(refusal: Option<ErrorKind>, ready: u32, aside: u32) -> Evidence {
+    Evidence {
         ready: Some(ready),
         aside: Some(aside),
         refusal: refusal.map(|kind| Error::new(kind, "no")),
@@ -399,7 +400,7 @@ fn a_consumer_that_may_not_move_messages_reads_them_again_when_somebody_has_move
     let internal_errors = stopped(SUSPECT, ErrorKind::AccessRefused);
     // Others publish meanwhile, and the count of what was moved may be unknown.
     for ready in 5..50 {
-        let unknown = Seen {
+        let unknown = Evidence {
             aside: None,
             ..seen(FORBIDDEN, ready, 0)
         };
@@ -415,12 +416,12 @@ fn a_consumer_that_may_not_move_messages_reads_them_again_when_somebody_has_move
         .unwrap();
     assert!(matches!(step, Step::Look(_)));
     // Another consumer may have held them.
-    assert!(internal_errors.looked(SUSPECT, moved(0)).is_err());
+    assert!(internal_errors.scanned(SUSPECT, moved(0)).is_err());
     let step = internal_errors
         .step(SUSPECT, seen(FORBIDDEN, 60, 1))
         .unwrap();
     assert!(matches!(step, Step::Look(_)));
-    assert_eq!(internal_errors.looked(SUSPECT, moved(0)).unwrap(), 0);
+    assert_eq!(internal_errors.scanned(SUSPECT, moved(0)).unwrap(), 0);
 }
 
 #[test]
@@ -428,11 +429,11 @@ fn another_reason_does_not_make_it_stop_for_those_before() {
     let mut internal_errors = InternalErrors::default();
     for _ in 0..MOST_CLOSED_WITHOUT_A_FIND {
         lost(&mut internal_errors, true, SHORT, 0);
-        let _ = internal_errors.looked(SUSPECT, moved(0));
+        let _ = internal_errors.scanned(SUSPECT, moved(0));
     }
     lost(&mut internal_errors, false, SHORT, 0);
     let alone = near(SUSPECT.prefetch);
-    assert_eq!(internal_errors.looked(SUSPECT, moved(0)).unwrap(), alone);
+    assert_eq!(internal_errors.scanned(SUSPECT, moved(0)).unwrap(), alone);
 }
 
 #[test]
@@ -457,14 +458,14 @@ fn messages_are_tried_one_at_a_time_before_a_consumer_stops_that_sees_nothing() 
         let mut tries = Vec::new();
         for closed in 1..=MOST_CLOSED_WITHOUT_A_FIND {
             // Those before it were handled alone, and do not make up for the connection.
-            let singly = Singly {
+            let one_by_one = OneByOneProgress {
                 began: closed > 2,
                 is_unfinished: closed > 2,
                 has_taken: closed > 2,
             };
-            internal_errors.lost(true, SHORT, Reasons::default(), singly);
-            internal_errors.step(suspect, Seen::default()).unwrap();
-            let goes_on = internal_errors.looked(suspect, suspected()).is_ok();
+            internal_errors.lost(true, SHORT, Reasons::default(), one_by_one);
+            internal_errors.step(suspect, Evidence::default()).unwrap();
+            let goes_on = internal_errors.scanned(suspect, suspected()).is_ok();
             assert_eq!(goes_on, closed < MOST_CLOSED_WITHOUT_A_FIND);
             if goes_on {
                 let trial = internal_errors.next_trial(suspect);
@@ -480,11 +481,11 @@ fn nothing_is_tried_after_a_connection_that_was_lost_for_another_reason() {
     let mut internal_errors = InternalErrors::default();
     for _ in 0..=MOST_CLOSED_WITHOUT_A_FIND {
         lost(&mut internal_errors, true, SHORT, 0);
-        let _ = internal_errors.looked(SUSPECT, moved(0));
+        let _ = internal_errors.scanned(SUSPECT, moved(0));
     }
     for _ in 0..5 {
         lost(&mut internal_errors, false, SHORT, 0);
-        internal_errors.looked(SUSPECT, moved(0)).unwrap();
+        internal_errors.scanned(SUSPECT, moved(0)).unwrap();
         assert_eq!(internal_errors.next_trial(SUSPECT), None);
     }
 }
@@ -495,13 +496,13 @@ fn a_connection_that_was_lost_after_many_slow_messages_counts_as_well() {
     let mut internal_errors = InternalErrors::default();
     let mut tried = 0;
     for closed in 1..=MOST_CLOSED {
-        let singly = Singly {
+        let one_by_one = OneByOneProgress {
             began: closed > 2,
-            ..Singly::default()
+            ..OneByOneProgress::default()
         };
         let lived = if closed > 2 { FORGIVEN } else { SHORT };
-        internal_errors.lost(true, lived, Reasons::default(), singly);
-        internal_errors.looked(SUSPECT, suspected()).unwrap();
+        internal_errors.lost(true, lived, Reasons::default(), one_by_one);
+        internal_errors.scanned(SUSPECT, suspected()).unwrap();
         tried += usize::from(internal_errors.next_trial(SUSPECT).is_some());
     }
     assert_eq!(tried, MOST_TRIALS as usize);
@@ -515,21 +516,21 @@ fn messages_are_taken_alone_also_in_the_next_session_if_one_does_not_begin() {
     let mut internal_errors = InternalErrors::default();
     for _ in 0..2 {
         lost(&mut internal_errors, true, SHORT, 0);
-        internal_errors.looked(SUSPECT, moved(0)).unwrap();
+        internal_errors.scanned(SUSPECT, moved(0)).unwrap();
     }
     let alone = near(SUSPECT.prefetch);
-    assert_eq!(internal_errors.singly(SUSPECT.prefetch), alone);
+    assert_eq!(internal_errors.one_by_one(SUSPECT.prefetch), alone);
     internal_errors.failed();
-    let step = internal_errors.step(SUSPECT, Seen::default()).unwrap();
+    let step = internal_errors.step(SUSPECT, Evidence::default()).unwrap();
     assert!(matches!(step, Step::Consume));
-    assert_eq!(internal_errors.singly(SUSPECT.prefetch), alone);
+    assert_eq!(internal_errors.one_by_one(SUSPECT.prefetch), alone);
     // Another consumer of the client has found the reason.
-    let explained = Seen {
+    let explained = Evidence {
         is_explained: true,
-        ..Seen::default()
+        ..Evidence::default()
     };
     internal_errors.step(SUSPECT, explained).unwrap();
-    assert_eq!(internal_errors.singly(SUSPECT.prefetch), 0);
+    assert_eq!(internal_errors.one_by_one(SUSPECT.prefetch), 0);
 }
 
 #[test]
@@ -544,7 +545,7 @@ fn it_reads_them_once_when_it_may_move_them() {
     let step = internal_errors.step(SUSPECT, seen(None, 5, 0)).unwrap();
     assert!(matches!(step, Step::Look(_)));
     let error = internal_errors
-        .looked(SUSPECT, refused(ErrorKind::Broker))
+        .scanned(SUSPECT, refused(ErrorKind::Broker))
         .unwrap_err();
     assert!(error.to_string().contains("stores messages"), "{error}");
     for _ in 0..50 {
@@ -567,7 +568,7 @@ fn a_look_that_costs_nothing_is_repeated_seldom() {
         is_classic: true,
         ..quorum
     };
-    for (suspect, refusal, looks) in [
+    for (suspect, refusal, should_scan) in [
         (quorum, None, 10),
         (classic, None, 10),
         (classic, FORBIDDEN, 10),
@@ -575,18 +576,18 @@ fn a_look_that_costs_nothing_is_repeated_seldom() {
         (SUSPECT, None, 0),
     ] {
         let internal_errors = stopped(suspect, ErrorKind::Broker);
-        let looked =
+        let scanned =
             (1..10 * SELDOM).filter(|_| internal_errors.step(suspect, seen(refusal, 5, 0)).is_ok());
-        assert_eq!(looked.count(), looks, "{suspect:?} {refusal:?}");
+        assert_eq!(scanned.count(), should_scan, "{suspect:?} {refusal:?}");
     }
     // One that failed has released nothing.
     let mut internal_errors = InternalErrors::default();
     for _ in 0..MOST_CLOSED {
         lost(&mut internal_errors, true, SHORT, 0);
     }
-    assert!(internal_errors.looked(quorum, unseen()).is_err());
-    let looks = (1..100).filter(|_| internal_errors.step(quorum, seen(None, 5, 0)).is_ok());
-    assert_eq!(looks.count(), 4);
+    assert!(internal_errors.scanned(quorum, unseen()).is_err());
+    let should_scan = (1..100).filter(|_| internal_errors.step(quorum, seen(None, 5, 0)).is_ok());
+    assert_eq!(should_scan.count(), 4);
 }
 
 #[test]
@@ -597,7 +598,7 @@ fn what_was_moved_in_part_is_in_the_way_still() {
         refused: Some(Error::new(ErrorKind::Broker, "full")),
         ..moved(2).unwrap()
     };
-    assert!(internal_errors.looked(SUSPECT, Ok(some)).is_err());
+    assert!(internal_errors.scanned(SUSPECT, Ok(some)).is_err());
     // Its connection was lost for a reason that it found.
     lost(&mut internal_errors, true, SHORT, 0);
     assert_eq!(internal_errors.closed, 1);

@@ -5,9 +5,9 @@ use crate::{Error, ErrorKind, unreadable::suspects::Suspects};
 
 /// Tries to consume again after a connection was lost.
 #[derive(Debug, Default)]
-pub(super) struct Tries {
+pub(super) struct ConsumeTries {
     pub(super) number: u32,
-    pub(super) last: Last,
+    pub(super) last: LastScan,
     /// Whether a look ended at a message that cannot be delivered over AMQP 1.0. Farther looks would end there as well.
     pub(super) is_hidden: bool,
     /// Whether looks saw nothing that would cost several connections.
@@ -38,7 +38,7 @@ pub(super) struct Tries {
 
 /// What the last look came to.
 #[derive(Clone, Debug, Default)]
-pub(super) enum Last {
+pub(super) enum LastScan {
     #[default]
     None,
     /// It saw every message that it was to see. It has moved those that cannot be delivered, or there was none.
@@ -51,7 +51,7 @@ pub(super) enum Last {
     Failed(String),
 }
 
-impl Tries {
+impl ConsumeTries {
     /// Whether to read the queue: for the first, the second, the fourth and so on. Pauses grow, and then it has to be started again.
     pub(super) fn reads(&self) -> bool {
         self.number.is_power_of_two() && self.number <= MOST_LOOKS
@@ -67,7 +67,7 @@ impl Tries {
     }
 
     /// Takes note of how many messages were moved by anybody. Returns whether somebody, an operator perhaps, has moved some or made room.
-    pub(super) fn note_aside(&mut self, aside: Option<u32>) -> bool {
+    pub(super) fn note_set_aside(&mut self, aside: Option<u32>) -> bool {
         let Some(aside) = aside else { return false };
         self.aside
             .replace(aside)

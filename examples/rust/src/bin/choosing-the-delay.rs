@@ -25,10 +25,10 @@ fn handle(message: &Message) -> Result<(), Box<dyn std::error::Error + Send + Sy
 }
 
 fn tell(event: &Event) {
-    let facts = event.facts();
+    let fields = event.fields();
     let (id, delay) = (
-        facts.message_id.unwrap_or_default(),
-        facts.delay.unwrap_or_default(),
+        fields.message_id.unwrap_or_default(),
+        fields.delay.unwrap_or_default(),
     );
     match event {
         Event::Retried { error, .. } => println!("{id} waits {}: {error}", format_duration(delay)),

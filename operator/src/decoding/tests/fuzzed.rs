@@ -9,7 +9,7 @@ fn outcome(body: &[u8], hints: Hints<'_>, decoder: Option<&Decoder>) -> String {
     let decoded = decode(body, hints, decoder);
     assert!(decoded.unwrapped.len() <= MOST_WRAPPINGS + 1);
     assert!(decoded.value.is_none() || decoded.format != Format::Binary);
-    let why = decoded.breaks_off.map(|broken| gist(&broken.why));
+    let why = decoded.truncation.map(|broken| gist(&broken.why));
     format!(
         "{:?} {} {why:?}",
         decoded.unwrapped.first(),

@@ -49,7 +49,7 @@ fn plain_bodies_are_what_they_are() {
             "{}",
             body.escape_ascii()
         );
-        assert!(decoded.unwrapped.is_empty() && decoded.breaks_off.is_none() && !decoded.is_guess);
+        assert!(decoded.unwrapped.is_empty() && decoded.truncation.is_none() && !decoded.is_guess);
     }
     assert_eq!(
         typed(b"7", "application/json; charset=utf-8").value,
@@ -64,7 +64,7 @@ fn plain_bodies_are_what_they_are() {
 #[test]
 fn what_breaks_off_says_where_and_keeps_what_came_before() {
     let json = look_at(b"{\"a\": [1, 2,\n {\"b\": tru");
-    let broken = json.breaks_off.clone().unwrap();
+    let broken = json.truncation.clone().unwrap();
     assert_eq!(
         (json.format, broken.within.as_str(), broken.byte),
         (Format::Text, "JSON", 22),
@@ -73,7 +73,7 @@ fn what_breaks_off_says_where_and_keeps_what_came_before() {
     assert_eq!(json.sound(), None, "half a body is nothing to choose by");
 
     let pack = typed(b"\x82\xa1a\x01\xa1b\x93\x01\xc1", "application/msgpack");
-    let broken = pack.breaks_off.clone().unwrap();
+    let broken = pack.truncation.clone().unwrap();
     assert_eq!(
         (pack.format, &pack.value, broken.byte),
         (Format::MessagePack, &Some(json!({"a": 1, "b": [1]})), 8)
@@ -82,12 +82,12 @@ fn what_breaks_off_says_where_and_keeps_what_came_before() {
 
     let short = typed(b"\x81\xa1a\xdb\xff\xff\xff\xffx", "application/msgpack");
     assert_eq!(
-        (short.breaks_off.unwrap().byte, short.value),
+        (short.truncation.unwrap().byte, short.value),
         (8, Some(json!({})))
     );
 
     let wire = typed(b"\x08\x07\x12\x05ab", "application/x-protobuf");
-    let broken = wire.breaks_off.clone().unwrap();
+    let broken = wire.truncation.clone().unwrap();
     assert_eq!(
         (wire.format, wire.value, broken.byte),
         (Format::ProtobufWire, Some(json!({"1": 7})), 4),
@@ -104,7 +104,7 @@ fn a_wrong_content_type_is_not_believed() {
     );
     let decoded = typed(b"no such thing", "application/json");
     assert_eq!(decoded.format, Format::Text);
-    assert_eq!(decoded.breaks_off.unwrap().within, "JSON");
+    assert_eq!(decoded.truncation.unwrap().within, "JSON");
 }
 
 #[test]
@@ -172,16 +172,16 @@ proptest! {
         rmpv::encode::write_value(&mut body, &value).unwrap();
         let whole = typed(&body, "application/msgpack");
         prop_assert_eq!(whole.format, Format::MessagePack);
-        prop_assert!(whole.breaks_off.is_none(), "{:?}", whole.breaks_off);
+        prop_assert!(whole.truncation.is_none(), "{:?}", whole.truncation);
         let length = cut.index(body.len());
-        let mut tree = Tree::default();
+        let mut tree = BoundedValue::default();
         let broken = messagepack::decode(&body[..length], &mut tree).unwrap_err();
         prop_assert!(broken.at <= length);
     }
 
     #[test]
     fn json_is_read_as_serde_reads_it(text in "[\\[\\]{}:,\"a0-9. \n\\\\u-]{0,40}") {
-        let mut tree = Tree::default();
+        let mut tree = BoundedValue::default();
         let ours = json::decode(text.as_bytes(), &mut tree);
         let theirs = serde_json::from_str::<Value>(&text);
         prop_assert_eq!(ours.is_ok(), theirs.is_ok());

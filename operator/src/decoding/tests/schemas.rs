@@ -130,7 +130,7 @@ fn without_a_name_the_best_fit_is_found() {
     let decoded = decode_by(&framed, &decoder);
     assert_eq!(
         (&*decoded.unwrapped, decoded.sound()),
-        (&[Wrapping::SchemaRegistry(42)][..], Some(&order()))
+        (&[Encoding::SchemaRegistry(42)][..], Some(&order()))
     );
 }
 
@@ -141,7 +141,7 @@ fn what_is_no_message_of_the_set_is_shown_as_what_it_looks_like() {
         &Decoder::protobuf(&descriptor_set(), None).unwrap(),
     );
     assert_eq!(decoded.format, Format::Json);
-    assert!(decoded.breaks_off.unwrap().why.contains("no message"));
+    assert!(decoded.truncation.unwrap().why.contains("no message"));
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn a_broken_message_keeps_the_fields_before_the_break() {
     let body = encode("shop.Order", &order());
     let decoder = Decoder::protobuf(&descriptor_set(), Some("shop.Order")).unwrap();
     let decoded = decode_by(&body[..20], &decoder);
-    let broken = decoded.breaks_off.clone().unwrap();
+    let broken = decoded.truncation.clone().unwrap();
     assert!(
         broken.within == "protobuf" && broken.byte <= 20,
         "{broken:?}"
@@ -225,8 +225,8 @@ fn avro_is_read_by_its_schema() {
     );
     assert_eq!(decoded.schema.as_deref(), Some("shop.Order"));
     for (frame, wrapping) in [
-        (&b"\0\0\0\0\x07"[..], Wrapping::SchemaRegistry(7)),
-        (b"\xc3\x01abcdefgh", Wrapping::SingleObject),
+        (&b"\0\0\0\0\x07"[..], Encoding::SchemaRegistry(7)),
+        (b"\xc3\x01abcdefgh", Encoding::SingleObject),
     ] {
         let framed = [frame, &body].concat();
         let decoded = decode_by(&framed, &decoder);
@@ -236,7 +236,7 @@ fn avro_is_read_by_its_schema() {
         );
     }
     let cut = decode_by(&body[..8], &decoder);
-    let broken = cut.breaks_off.unwrap();
+    let broken = cut.truncation.unwrap();
     assert_eq!(
         (cut.value, broken.byte),
         (
@@ -297,7 +297,7 @@ fn data_that_claim_too_much_are_cut() {
         (&any, &anys),
     ] {
         let decoded = decode_by(body, decoder);
-        let broken = decoded.breaks_off.expect("it breaks off");
+        let broken = decoded.truncation.expect("it breaks off");
         assert!(broken.why.contains("more than"), "{broken:?}");
     }
 }
@@ -314,7 +314,7 @@ proptest! {
         ] {
             let cut = cut.min(body.len());
             let decoded = decode_by(&body[..cut], &decoder);
-            if let Some(broken) = decoded.breaks_off {
+            if let Some(broken) = decoded.truncation {
                 prop_assert!(broken.byte <= cut);
             }
         }

@@ -50,7 +50,7 @@ fn encoded<'a>(body: &'a [u8], encoding: &str) -> Decoded<'a> {
 
 #[test]
 fn wrappings_are_taken_off_one_after_another() {
-    use Wrapping::{Base64, Gzip, Zlib, Zstd};
+    use Encoding::{Base64, Gzip, Zlib, Zstd};
     for (body, unwrapped) in [
         (gzip(JSON), vec![Gzip]),
         (zstd(JSON), vec![Zstd]),
@@ -103,7 +103,7 @@ fn what_is_declared_is_done_in_its_order() {
 #[test]
 fn what_does_not_unwrap_says_where() {
     let plain = encoded(JSON, "gzip");
-    let broken = plain.breaks_off.unwrap();
+    let broken = plain.truncation.unwrap();
     assert_eq!(
         (broken.within.as_str(), plain.format),
         ("gzip", Format::Json)
@@ -112,15 +112,15 @@ fn what_does_not_unwrap_says_where() {
     let body: String = (0..2_000).map(|n| format!("{{\"n\": {n}}}\n")).collect();
     let whole = gzip(body.as_bytes());
     let half = look_at(&whole[..whole.len() / 2]);
-    assert_eq!(half.unwrapped, [Wrapping::Gzip]);
+    assert_eq!(half.unwrapped, [Encoding::Gzip]);
     assert!(!half.bytes.is_empty() && body.as_bytes().starts_with(&half.bytes));
-    let broken = half.breaks_off.unwrap();
+    let broken = half.truncation.unwrap();
     assert!(
         broken.within == "gzip" && broken.byte <= whole.len() / 2,
         "{broken:?}"
     );
 
-    let broken = encoded(b"abc!defg", "base64").breaks_off.unwrap();
+    let broken = encoded(b"abc!defg", "base64").truncation.unwrap();
     assert_eq!((broken.within.as_str(), broken.byte), ("base64", 3));
 }
 

@@ -8,8 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Sent, http::Http, secret::Source, token::Token};
-use crate::alerts::{Kind, Notice, Severity, Span};
+use super::{SendResult, http::HttpClient, secret::SecretSource, token::TokenSource};
+use crate::alerts::{ConfigDuration, Notice, NoticeKind, Severity};
 
 /// Posts alerts, and ends them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -28,30 +28,30 @@ pub struct Alertmanager {
     /// A PEM file of the only authorities that count; otherwise those of the system.
     pub ca: Option<PathBuf>,
     /// How long one try may take; 10 s.
-    pub timeout: Option<Span>,
+    pub timeout: Option<ConfigDuration>,
 }
 
 /// Alertmanager takes an alert without an end for resolved when it is not said again within minutes. So each has an end, far away.
 const LIFETIME: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 #[derive(Debug)]
-pub(super) struct Posting {
-    http: Http,
-    token: Token,
+pub(super) struct AlertmanagerClient {
+    http: HttpClient,
+    token: TokenSource,
 }
 
 impl Alertmanager {
-    pub(super) fn open(&self) -> Result<Posting, String> {
-        let url = Source::of(
+    pub(super) fn open(&self) -> Result<AlertmanagerClient, String> {
+        let url = SecretSource::of(
             "url",
             self.url.as_deref(),
             self.url_file.as_deref(),
             self.url_env.as_deref(),
         )?
         .ok_or("it needs `url`, `url_file` or `url_env`")?;
-        let token = Token::of(self.token_file.as_deref(), self.token_env.as_deref())?;
-        Ok(Posting {
-            http: Http::new(
+        let token = TokenSource::of(self.token_file.as_deref(), self.token_env.as_deref())?;
+        Ok(AlertmanagerClient {
+            http: HttpClient::new(
                 url,
                 "/api/v2/alerts",
                 self.ca.as_deref(),
@@ -62,8 +62,8 @@ impl Alertmanager {
     }
 }
 
-impl Posting {
-    pub(super) async fn send(&self, notice: &Notice) -> Sent {
+impl AlertmanagerClient {
+    pub(super) async fn send(&self, notice: &Notice) -> SendResult {
         let body = payload(notice).to_string().into_bytes();
         let mut headers = HeaderMap::new();
         let token = self.token.authorize(&mut headers)?;
@@ -83,7 +83,7 @@ fn payload(notice: &Notice) -> Value {
             "service": notice.service,
             "queue": notice.queue,
             "group": notice.group,
-            "page": notice.page,
+            "incident": notice.incident,
             "severity": severity,
         });
         if let Some(vhost) = &notice.vhost {
@@ -119,11 +119,11 @@ fn payload(notice: &Notice) -> Value {
     };
     let later = notice.at.checked_add(LIFETIME).unwrap_or(notice.at);
     let ends = match notice.kind {
-        Kind::Resolved => notice.at,
-        Kind::Opened | Kind::Raised | Kind::Updated => later,
+        NoticeKind::Resolved => notice.at,
+        NoticeKind::Opened | NoticeKind::Raised | NoticeKind::Updated => later,
     };
     let mut alerts = vec![alert(notice.severity, ends)];
-    // Its severity is a label: the less important one ends, with each further notice, for not every channel is told that a page was raised.
+    // Its severity is a label: the less important one ends, with each further notice, for not every channel is told that an incident was raised.
     if notice.raised {
         alerts.push(alert(Severity::Morning, notice.at));
     }
@@ -166,7 +166,7 @@ mod tests {
     fn an_alert_ends_under_the_labels_it_had() {
         let opened = payload(&notice());
         let resolved = payload(&Notice {
-            kind: Kind::Resolved,
+            kind: NoticeKind::Resolved,
             count: 99,
             error: "another".to_owned(),
             ..notice()
@@ -187,8 +187,12 @@ mod tests {
                 ..notice()
             })
         };
-        let opened = told(Kind::Opened, Severity::Morning, false);
-        for kind in [Kind::Raised, Kind::Updated, Kind::Resolved] {
+        let opened = told(NoticeKind::Opened, Severity::Morning, false);
+        for kind in [
+            NoticeKind::Raised,
+            NoticeKind::Updated,
+            NoticeKind::Resolved,
+        ] {
             let later = told(kind, Severity::Wake, true);
             assert_eq!(later[0]["labels"]["severity"], "wake", "{kind:?}");
             assert_eq!(later[1]["labels"], opened[0]["labels"], "{kind:?}");

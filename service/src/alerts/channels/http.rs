@@ -12,8 +12,8 @@ use reqwest::{
 };
 
 use super::{
-    secret::{self, Source},
-    send_result::{Again, Refusal, Sent},
+    secret::{self, SecretSource},
+    send_result::{RetryAdvice, SendError, SendResult},
 };
 use crate::{alerts::sanitize, tls::tls};
 
@@ -22,22 +22,22 @@ const REDIRECTS: usize = 3;
 /// Bytes of an answer that are read, to say why it was no.
 const ANSWER: usize = 2_000;
 /// A wish to wait for longer is not heeded in full.
-const LONGEST_WISH: Duration = Duration::from_secs(3_600);
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(3_600);
 
 /// A client, and where it posts to.
 #[derive(Debug)]
-pub(super) struct Http {
+pub(super) struct HttpClient {
     client: Client,
-    url: Source,
+    url: SecretSource,
     /// What follows the path of the URL.
     path: &'static str,
 }
 
-impl Http {
+impl HttpClient {
     /// # Errors
     /// A sentence about the file of authorities or the URL.
     pub(super) fn new(
-        url: Source,
+        url: SecretSource,
         path: &'static str,
         ca: Option<&Path>,
         timeout: Duration,
@@ -74,8 +74,13 @@ impl Http {
     }
 
     /// Posts JSON. `secrets` are texts that no error may repeat.
-    pub(super) async fn post(&self, headers: HeaderMap, body: Vec<u8>, secrets: &[&str]) -> Sent {
-        let mut url = self.address().map_err(Refusal::soon)?;
+    pub(super) async fn post(
+        &self,
+        headers: HeaderMap,
+        body: Vec<u8>,
+        secrets: &[&str],
+    ) -> SendResult {
+        let mut url = self.address().map_err(SendError::soon)?;
         let parts = parts(&url);
         let hidden: Vec<&str> = secrets
             .iter()
@@ -92,18 +97,18 @@ impl Http {
             let response = request
                 .send()
                 .await
-                .map_err(|why| Refusal::soon(secret::hide(&unreachable(&url, why), &hidden)))?;
+                .map_err(|why| SendError::soon(secret::hide(&unreachable(&url, why), &hidden)))?;
             let status = response.status();
             if status.is_success() {
                 return Ok(());
             }
             if status.is_redirection() {
-                url = target(&url, &response).map_err(Refusal::never)?;
+                url = target(&url, &response).map_err(SendError::never)?;
                 continue;
             }
             return Err(refusal(&url, response, &hidden).await);
         }
-        Err(Refusal::never(format!(
+        Err(SendError::never(format!(
             "{} redirects more than {REDIRECTS} times; name the final URL",
             origin(&url)
         )))
@@ -124,9 +129,9 @@ fn parts(url: &Url) -> Vec<String> {
     parts
 }
 
-async fn refusal(url: &Url, response: Response, hidden: &[&str]) -> Refusal {
+async fn refusal(url: &Url, response: Response, hidden: &[&str]) -> SendError {
     let status = response.status();
-    let wish = wish(response.headers(), SystemTime::now());
+    let retry_after = retry_after(response.headers(), SystemTime::now());
     let said = start_of(response).await;
     let said = match said.is_empty() {
         true => String::new(),
@@ -138,28 +143,28 @@ async fn refusal(url: &Url, response: Response, hidden: &[&str]) -> Refusal {
             status,
             StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS
         );
-    let again = match (may_come_right, wish) {
-        (false, _) => Again::Never,
-        (true, Some(wish)) => Again::NotBefore(wish),
-        (true, None) => Again::Soon,
+    let again = match (may_come_right, retry_after) {
+        (false, _) => RetryAdvice::Never,
+        (true, Some(retry_after)) => RetryAdvice::NotBefore(retry_after),
+        (true, None) => RetryAdvice::Soon,
     };
-    Refusal {
+    SendError {
         why: secret::hide(&why, hidden),
         again,
     }
 }
 
 /// `Retry-After` (RFC 9110, 10.2.3): seconds, or the time when it is over.
-fn wish(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    let wish = match text.parse::<u64>() {
+    let retry_after = match text.parse::<u64>() {
         Ok(seconds) => Duration::from_secs(seconds),
         Err(_) => {
             let then = httpdate::parse_http_date(text).ok()?;
             then.duration_since(now).unwrap_or_default()
         }
     };
-    Some(wish.min(LONGEST_WISH))
+    Some(retry_after.min(LONGEST_RETRY_AFTER))
 }
 
 async fn start_of(mut response: Response) -> String {
@@ -265,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn wishes_are_seconds_or_dates_and_have_a_limit() {
+    fn retry_after_is_seconds_or_a_date_and_has_a_limit() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
         for (text, seconds) in [
             ("30", Some(30)),
@@ -278,7 +283,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert(RETRY_AFTER, text.parse().unwrap());
             assert_eq!(
-                wish(&headers, now),
+                retry_after(&headers, now),
                 seconds.map(Duration::from_secs),
                 "{text}"
             );

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::alerts::{Kind, Notice, Severity};
+use crate::alerts::{Notice, NoticeKind, Severity};
 
 /// Writes each notice as a line of the log.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -13,7 +13,7 @@ pub struct Log {}
 macro_rules! say {
     ($level:ident, $notice:expr) => {
         tracing::$level!(
-            page = $notice.page,
+            incident = $notice.incident,
             kind = $notice.kind.as_str(),
             severity = $notice.severity.as_str(),
             queue = $notice.queue,
@@ -29,7 +29,7 @@ macro_rules! say {
 
 pub(super) fn write(notice: &Notice) {
     match (notice.kind, notice.severity) {
-        (Kind::Resolved, _) => say!(info, notice),
+        (NoticeKind::Resolved, _) => say!(info, notice),
         (_, Severity::Wake) => say!(error, notice),
         _ => say!(warn, notice),
     }

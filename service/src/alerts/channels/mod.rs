@@ -19,17 +19,17 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use self::send_result::Sent;
-pub(super) use self::worker::{Done, Patience, Worker};
+use self::send_result::SendResult;
+pub(super) use self::worker::{ChannelTimeouts, ChannelWorker, NoticeDone};
 pub use self::{
     alertmanager::Alertmanager,
     log::Log,
     pagerduty::PagerDuty,
     slack::Slack,
-    smtp::{Security, Smtp},
+    smtp::{Smtp, SmtpSecurity},
     webhook::Webhook,
 };
-use super::{Notice, Severity, Span, sanitize::HIDDEN};
+use super::{ConfigDuration, Notice, Severity, sanitize::HIDDEN};
 
 /// A channel: which severities it takes, and exactly one way to tell.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -53,16 +53,16 @@ pub struct Channel {
 
 /// A way to tell people.
 #[derive(Debug)]
-pub(super) struct Line(Way);
+pub(super) struct OpenChannel(ChannelKind);
 
 #[derive(Debug)]
-enum Way {
+enum ChannelKind {
     Log,
-    Webhook(webhook::Posting),
-    Slack(slack::Posting),
-    PagerDuty(pagerduty::Posting),
-    Alertmanager(alertmanager::Posting),
-    Smtp(Box<smtp::Posting>),
+    Webhook(webhook::WebhookClient),
+    Slack(slack::SlackClient),
+    PagerDuty(pagerduty::PagerDutyClient),
+    Alertmanager(alertmanager::AlertmanagerClient),
+    Smtp(Box<smtp::SmtpClient>),
 }
 
 impl Channel {
@@ -70,51 +70,51 @@ impl Channel {
     ///
     /// # Errors
     /// A sentence that names what to change, without a secret.
-    pub(super) fn open(&self) -> Result<Line, String> {
+    pub(super) fn open(&self) -> Result<OpenChannel, String> {
         let mut ways = Vec::new();
         if self.log.is_some() {
-            ways.push(Way::Log);
+            ways.push(ChannelKind::Log);
         }
         if let Some(webhook) = &self.webhook {
-            ways.push(Way::Webhook(webhook.open()?));
+            ways.push(ChannelKind::Webhook(webhook.open()?));
         }
         if let Some(slack) = &self.slack {
-            ways.push(Way::Slack(slack.open()?));
+            ways.push(ChannelKind::Slack(slack.open()?));
         }
         if let Some(pagerduty) = &self.pagerduty {
-            ways.push(Way::PagerDuty(pagerduty.open()?));
+            ways.push(ChannelKind::PagerDuty(pagerduty.open()?));
         }
         if let Some(alertmanager) = &self.alertmanager {
-            ways.push(Way::Alertmanager(alertmanager.open()?));
+            ways.push(ChannelKind::Alertmanager(alertmanager.open()?));
         }
         if let Some(smtp) = &self.smtp {
-            ways.push(Way::Smtp(Box::new(smtp.open()?)));
+            ways.push(ChannelKind::Smtp(Box::new(smtp.open()?)));
         }
         match (ways.pop(), ways.is_empty()) {
-            (Some(way), true) => Ok(Line(way)),
+            (Some(way), true) => Ok(OpenChannel(way)),
             _ => Err("it needs exactly one of `log`, `webhook`, `slack`, `pagerduty`, `alertmanager` and `smtp`".to_owned()),
         }
     }
 }
 
-impl Line {
-    async fn send(&self, notice: &Notice) -> Sent {
+impl OpenChannel {
+    async fn send(&self, notice: &Notice) -> SendResult {
         match &self.0 {
-            Way::Log => {
+            ChannelKind::Log => {
                 log::write(notice);
                 Ok(())
             }
-            Way::Webhook(posting) => posting.send(notice).await,
-            Way::Slack(posting) => posting.send(notice).await,
-            Way::PagerDuty(posting) => posting.send(notice).await,
-            Way::Alertmanager(posting) => posting.send(notice).await,
-            Way::Smtp(posting) => posting.send(notice).await,
+            ChannelKind::Webhook(posting) => posting.send(notice).await,
+            ChannelKind::Slack(posting) => posting.send(notice).await,
+            ChannelKind::PagerDuty(posting) => posting.send(notice).await,
+            ChannelKind::Alertmanager(posting) => posting.send(notice).await,
+            ChannelKind::Smtp(posting) => posting.send(notice).await,
         }
     }
 }
 
-fn timeout(said: Option<Span>) -> Duration {
-    said.unwrap_or(Span::seconds(10)).0
+fn timeout(said: Option<ConfigDuration>) -> Duration {
+    said.unwrap_or(ConfigDuration::seconds(10)).0
 }
 
 #[cfg(test)]
@@ -122,15 +122,15 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::alerts::{Kind, Trigger};
+    use crate::alerts::{NoticeKind, Trigger};
 
     pub(super) fn notice() -> Notice {
         let at = |second: i64| jiff::Timestamp::from_second(1_800_000_000 + second).unwrap();
         Notice {
             number: 7,
-            page: "shop-0123456789abcdef-1800000000000".to_owned(),
+            incident: "shop-0123456789abcdef-1800000000000".to_owned(),
             group: "0123456789abcdef".to_owned(),
-            kind: Kind::Opened,
+            kind: NoticeKind::Opened,
             trigger: Trigger::First,
             severity: Severity::Wake,
             raised: false,

@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Sent, http::Http, secret::Source, send_result::Refusal};
-use crate::alerts::{Kind, Notice, Severity, Span, sanitize};
+use super::{SendResult, http::HttpClient, secret::SecretSource, send_result::SendError};
+use crate::alerts::{ConfigDuration, Notice, NoticeKind, Severity, sanitize};
 
 /// Triggers and resolves incidents.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -23,7 +23,7 @@ pub struct PagerDuty {
     /// A PEM file of the only authorities that count; otherwise those of the system.
     pub ca: Option<PathBuf>,
     /// How long one try may take; 10 s.
-    pub timeout: Option<Span>,
+    pub timeout: Option<ConfigDuration>,
 }
 
 /// PagerDuty takes 1 024 characters.
@@ -32,14 +32,14 @@ const SUMMARY: usize = 1_000;
 const KEY: usize = 255;
 
 #[derive(Debug)]
-pub(super) struct Posting {
-    http: Http,
-    key: Source,
+pub(super) struct PagerDutyClient {
+    http: HttpClient,
+    key: SecretSource,
 }
 
 impl PagerDuty {
-    pub(super) fn open(&self) -> Result<Posting, String> {
-        let key = Source::of(
+    pub(super) fn open(&self) -> Result<PagerDutyClient, String> {
+        let key = SecretSource::of(
             "routing_key",
             None,
             self.routing_key_file.as_deref(),
@@ -51,9 +51,9 @@ impl PagerDuty {
             .url
             .as_deref()
             .unwrap_or("https://events.pagerduty.com");
-        let url = Source::Text(url.to_owned());
-        Ok(Posting {
-            http: Http::new(
+        let url = SecretSource::Text(url.to_owned());
+        Ok(PagerDutyClient {
+            http: HttpClient::new(
                 url,
                 "/v2/enqueue",
                 self.ca.as_deref(),
@@ -64,9 +64,9 @@ impl PagerDuty {
     }
 }
 
-impl Posting {
-    pub(super) async fn send(&self, notice: &Notice) -> Sent {
-        let key = self.key.read().map_err(Refusal::soon)?;
+impl PagerDutyClient {
+    pub(super) async fn send(&self, notice: &Notice) -> SendResult {
+        let key = self.key.read().map_err(SendError::soon)?;
         let body = payload(notice, &key).to_string().into_bytes();
         self.http.post(HeaderMap::new(), body, &[&key]).await
     }
@@ -75,13 +75,13 @@ impl Posting {
 fn payload(notice: &Notice, key: &str) -> Value {
     let mut payload = json!({
         "routing_key": key,
-        "dedup_key": sanitize::cut(&notice.page, KEY),
+        "dedup_key": sanitize::cut(&notice.incident, KEY),
         "event_action": match notice.kind {
-            Kind::Resolved => "resolve",
-            Kind::Opened | Kind::Raised | Kind::Updated => "trigger",
+            NoticeKind::Resolved => "resolve",
+            NoticeKind::Opened | NoticeKind::Raised | NoticeKind::Updated => "trigger",
         },
     });
-    if notice.kind != Kind::Resolved {
+    if notice.kind != NoticeKind::Resolved {
         payload["client"] = json!("retryrmq");
         payload["payload"] = json!({
             "summary": sanitize::cut(&notice.summary, SUMMARY),
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(opened["event_action"], "trigger");
         assert_eq!(opened["payload"]["severity"], "critical");
         let resolved = Notice {
-            kind: Kind::Resolved,
+            kind: NoticeKind::Resolved,
             ..notice()
         };
         let resolved = payload(&resolved, "K");

@@ -1,7 +1,7 @@
 //! What waits for one channel, and when which notice is tried. No clock, no I/O.
 //!
-//! Notices of a page go out in their order. One that is refused waits by itself, because the refusal may be about its text, and those of
-//! other pages pass it. The channel itself rests when a second one is refused before any is taken, or when the other side asks for time.
+//! Notices of an incident go out in their order. One that is refused waits by itself, because the refusal may be about its text, and those of
+//! other incidents pass it. The channel itself rests when a second one is refused before any is taken, or when the other side asks for time.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -13,11 +13,11 @@ use crate::alerts::Notice;
 const LONGEST: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
-pub(super) struct Backlog {
+pub(super) struct RetryQueue {
     /// Before the second try; each further pause is twice as long.
     pause: Duration,
     /// In the order in which they came.
-    waiting: Vec<Waiting>,
+    waiting: Vec<QueuedNotice>,
     /// The number of the first notice that was refused since one was taken.
     refused: Option<u64>,
     rests: u32,
@@ -25,13 +25,13 @@ pub(super) struct Backlog {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct QueuedNotice {
     notice: Notice,
     tries: u32,
     due: Instant,
 }
 
-impl Backlog {
+impl RetryQueue {
     pub(super) fn new(pause: Duration) -> Self {
         Self {
             pause,
@@ -47,7 +47,7 @@ impl Backlog {
     }
 
     pub(super) fn add(&mut self, notice: Notice, now: Instant) {
-        self.waiting.push(Waiting {
+        self.waiting.push(QueuedNotice {
             notice,
             tries: 0,
             due: now,
@@ -57,9 +57,9 @@ impl Backlog {
     /// The place of the notice whose turn is next, and when that is.
     pub(super) fn next(&self, now: Instant) -> Option<(usize, Instant)> {
         let now = self.rests_until.map_or(now, |rest| rest.max(now));
-        let mut pages = HashSet::new();
+        let mut incidents = HashSet::new();
         let firsts = self.waiting.iter().enumerate();
-        let firsts = firsts.filter(|(_, waiting)| pages.insert(&waiting.notice.page));
+        let firsts = firsts.filter(|(_, waiting)| incidents.insert(&waiting.notice.incident));
         let turn = firsts.min_by_key(|(_, waiting)| {
             // What was never refused is the most likely to be taken.
             let tries = self.refused.map_or(0, |_| waiting.tries);
@@ -82,24 +82,25 @@ impl Backlog {
         self.waiting.remove(place);
     }
 
-    /// The channel may take it later: not before `wish`, where the other side says so. `draw` is any number from 0 to 1.
+    /// The channel may take it later: not before `retry_after`, where the other side says so. `draw` is any number from 0 to 1.
     pub(super) fn refused(
         &mut self,
         place: usize,
-        wish: Option<Duration>,
+        retry_after: Option<Duration>,
         now: Instant,
         draw: f64,
     ) {
         let pause = |times: u32| {
             let pause = self.pause.saturating_mul(2_u32.saturating_pow(times));
             // Replicas and channels that were refused together do not come back together.
-            now + (pause.min(LONGEST).mul_f64(1.0 + draw * 0.2)).max(wish.unwrap_or_default())
+            now + (pause.min(LONGEST).mul_f64(1.0 + draw * 0.2))
+                .max(retry_after.unwrap_or_default())
         };
         let waiting = &mut self.waiting[place];
         waiting.due = pause(waiting.tries);
         waiting.tries += 1;
         let number = waiting.notice.number;
-        if *self.refused.get_or_insert(number) != number || wish.is_some() {
+        if *self.refused.get_or_insert(number) != number || retry_after.is_some() {
             self.rests_until = Some(pause(self.rests));
             self.rests += 1;
         }
@@ -112,88 +113,88 @@ mod tests {
 
     const PAUSE: Duration = Duration::from_secs(1);
 
-    fn notice(number: u64, page: &str) -> Notice {
+    fn notice(number: u64, incident: &str) -> Notice {
         Notice {
             number,
-            page: page.to_owned(),
+            incident: incident.to_owned(),
             ..tests::notice()
         }
     }
 
-    /// A notice of each of these pages, numbered from 0.
-    fn backlog(pages: &[&str], now: Instant) -> Backlog {
-        let mut backlog = Backlog::new(PAUSE);
-        for (number, page) in (0..).zip(pages) {
-            backlog.add(notice(number, page), now);
+    /// A notice of each of these incidents, numbered from 0.
+    fn retry_queue(incidents: &[&str], now: Instant) -> RetryQueue {
+        let mut retry_queue = RetryQueue::new(PAUSE);
+        for (number, incident) in (0..).zip(incidents) {
+            retry_queue.add(notice(number, incident), now);
         }
-        backlog
+        retry_queue
     }
 
     /// The number of the notice whose turn is next, its place, and in how long that is.
-    fn turn(backlog: &Backlog, now: Instant) -> (u64, usize, Duration) {
-        let (place, at) = backlog.next(now).expect("one waits");
-        (backlog.notice(place).number, place, at - now)
+    fn turn(retry_queue: &RetryQueue, now: Instant) -> (u64, usize, Duration) {
+        let (place, at) = retry_queue.next(now).expect("one waits");
+        (retry_queue.notice(place).number, place, at - now)
     }
 
     #[test]
     fn a_refused_notice_holds_up_its_page_and_no_other() {
         let mut now = Instant::now();
-        let mut backlog = backlog(&["poison", "poison"], now);
+        let mut retry_queue = retry_queue(&["poison", "poison"], now);
         for (fine, pause) in [(2, 1), (3, 2), (4, 4)] {
-            let (number, place, wait) = turn(&backlog, now);
+            let (number, place, wait) = turn(&retry_queue, now);
             assert_eq!((number, wait), (0, Duration::ZERO));
-            backlog.refused(place, None, now, 0.0);
-            let (number, _, wait) = turn(&backlog, now);
+            retry_queue.refused(place, None, now, 0.0);
+            let (number, _, wait) = turn(&retry_queue, now);
             assert_eq!((number, wait), (0, PAUSE * pause));
-            backlog.add(notice(fine, "fine"), now);
-            let (number, place, wait) = turn(&backlog, now);
+            retry_queue.add(notice(fine, "fine"), now);
+            let (number, place, wait) = turn(&retry_queue, now);
             assert_eq!((number, wait), (fine, Duration::ZERO));
-            backlog.taken(place);
+            retry_queue.taken(place);
             now += PAUSE * pause;
         }
         for expected in [0, 1] {
-            let (number, place, _) = turn(&backlog, now);
+            let (number, place, _) = turn(&retry_queue, now);
             assert_eq!(number, expected);
-            backlog.taken(place);
+            retry_queue.taken(place);
         }
-        assert_eq!(backlog.next(now), None);
+        assert_eq!(retry_queue.next(now), None);
     }
 
     #[test]
     fn a_channel_that_refuses_two_rests_and_what_was_never_refused_goes_first() {
         let mut now = Instant::now();
-        let mut backlog = backlog(&["a", "b", "c", "d"], now);
+        let mut retry_queue = retry_queue(&["a", "b", "c", "d"], now);
         for (expected, rest) in [(0, 0), (1, 1), (2, 2), (3, 4)] {
-            let (number, place, _) = turn(&backlog, now);
+            let (number, place, _) = turn(&retry_queue, now);
             assert_eq!(number, expected);
-            backlog.refused(place, None, now, 0.0);
-            let (_, _, wait) = turn(&backlog, now);
+            retry_queue.refused(place, None, now, 0.0);
+            let (_, _, wait) = turn(&retry_queue, now);
             assert_eq!(wait, PAUSE * rest);
             now += wait;
         }
         // Never longer than five minutes, with the draw.
         for _ in 0..20 {
-            let (_, place, _) = turn(&backlog, now);
-            backlog.refused(place, None, now, 1.0);
-            let (_, _, wait) = turn(&backlog, now);
+            let (_, place, _) = turn(&retry_queue, now);
+            retry_queue.refused(place, None, now, 1.0);
+            let (_, _, wait) = turn(&retry_queue, now);
             assert!(wait <= LONGEST.mul_f64(1.2), "{wait:?}");
             now += wait;
         }
-        backlog.add(notice(9, "e"), now);
-        let (number, place, _) = turn(&backlog, now);
+        retry_queue.add(notice(9, "e"), now);
+        let (number, place, _) = turn(&retry_queue, now);
         assert_eq!(number, 9);
-        backlog.taken(place);
-        let (_, _, wait) = turn(&backlog, now + LONGEST * 2);
+        retry_queue.taken(place);
+        let (_, _, wait) = turn(&retry_queue, now + LONGEST * 2);
         assert!(wait.is_zero(), "one was taken: the channel is well");
     }
 
     #[test]
     fn who_asks_for_time_is_asked_for_nothing_meanwhile() {
         let now = Instant::now();
-        let mut backlog = backlog(&["a", "b"], now);
+        let mut retry_queue = retry_queue(&["a", "b"], now);
         let hour = Duration::from_secs(3_600);
-        backlog.refused(0, Some(hour), now, 0.5);
-        let (number, _, wait) = turn(&backlog, now);
+        retry_queue.refused(0, Some(hour), now, 0.5);
+        let (number, _, wait) = turn(&retry_queue, now);
         assert_eq!((number, wait), (1, hour));
     }
 }

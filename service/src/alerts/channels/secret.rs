@@ -11,20 +11,20 @@ use retryrmq::secret_file;
 /// No secret is longer.
 const MOST: u64 = 16 * 1024;
 /// A file answers at once, or nobody knows when.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIME_LIMIT: Duration = Duration::from_secs(2);
 /// Shorter texts stand anywhere by chance: to hide them would hide the error.
 const LEAST: usize = 4;
 
 /// Where a value is.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum SecretSource {
     /// In the configuration itself.
     Text(String),
     File(PathBuf),
     Environment(String),
 }
 
-impl fmt::Debug for Source {
+impl fmt::Debug for SecretSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(_) => f.write_str(super::HIDDEN),
@@ -34,7 +34,7 @@ impl fmt::Debug for Source {
     }
 }
 
-impl Source {
+impl SecretSource {
     /// The one of `NAME`, `NAME_file` and `NAME_env` that is there.
     ///
     /// # Errors
@@ -67,7 +67,7 @@ impl Source {
             Self::Text(text) => return Ok(text.trim().to_owned()),
             Self::File(path) => {
                 let place = format!("the file {}", path.display());
-                let text = secret_file::read_blocking(path, PATIENCE)
+                let text = secret_file::read_blocking(path, TIME_LIMIT)
                     .map_err(|why| format!("{place} cannot be read: {why}"))?;
                 (place, text)
             }
@@ -109,7 +109,7 @@ mod tests {
     fn a_secret_is_read_again_and_never_shown() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
-        let source = Source::of("token", None, Some(&path), None)
+        let source = SecretSource::of("token", None, Some(&path), None)
             .unwrap()
             .unwrap();
         assert!(source.read().unwrap_err().contains("cannot be read"));
@@ -121,10 +121,10 @@ mod tests {
         assert!(source.read().unwrap_err().contains("is empty"));
         std::fs::write(&path, "x".repeat(20_000)).unwrap();
         assert!(source.read().unwrap_err().contains("16 KiB"));
-        assert_eq!(format!("{:?}", Source::Text("hunter2".into())), "***");
-        let variable = Source::Environment("RETRYRMQ_NO_SUCH_VARIABLE".into());
+        assert_eq!(format!("{:?}", SecretSource::Text("hunter2".into())), "***");
+        let variable = SecretSource::Environment("RETRYRMQ_NO_SUCH_VARIABLE".into());
         assert!(variable.read().unwrap_err().contains("is not set"));
-        let why = Source::of("url", Some("a"), Some(&path), None).unwrap_err();
+        let why = SecretSource::of("url", Some("a"), Some(&path), None).unwrap_err();
         assert!(why.contains("only one of `url`, `url_file` and `url_env`"));
     }
 

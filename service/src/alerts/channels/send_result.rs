@@ -4,16 +4,16 @@ use std::time::Duration;
 
 /// Why a notice was not taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct SendError {
     /// One sentence without a secret.
     pub(super) why: String,
     /// Whether it may be taken later.
-    pub(super) again: Again,
+    pub(super) again: RetryAdvice,
 }
 
 /// Whether to try again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Again {
+pub(super) enum RetryAdvice {
     /// It would be refused as before.
     Never,
     /// After the usual pause.
@@ -22,21 +22,21 @@ pub(super) enum Again {
     NotBefore(Duration),
 }
 
-impl Refusal {
+impl SendError {
     pub(super) fn never(why: impl Into<String>) -> Self {
         Self {
             why: why.into(),
-            again: Again::Never,
+            again: RetryAdvice::Never,
         }
     }
 
     pub(super) fn soon(why: impl Into<String>) -> Self {
         Self {
             why: why.into(),
-            again: Again::Soon,
+            again: RetryAdvice::Soon,
         }
     }
 }
 
 /// What sending gives.
-pub(super) type Sent = Result<(), Refusal>;
+pub(super) type SendResult = Result<(), SendError>;

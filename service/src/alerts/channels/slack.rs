@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Sent, http::Http, secret::Source};
-use crate::alerts::{Kind, Notice, Severity, Span, sanitize};
+use super::{SendResult, http::HttpClient, secret::SecretSource};
+use crate::alerts::{ConfigDuration, Notice, NoticeKind, Severity, sanitize};
 
 /// Posts to a Slack channel by its incoming webhook, whose URL is a secret.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -21,7 +21,7 @@ pub struct Slack {
     /// A PEM file of the only authorities that count; otherwise those of the system.
     pub ca: Option<PathBuf>,
     /// How long one try may take; 10 s.
-    pub timeout: Option<Span>,
+    pub timeout: Option<ConfigDuration>,
 }
 
 /// Slack takes 3 000 characters in the text of a block, escapes included.
@@ -32,27 +32,27 @@ const FIELD: usize = 1_900;
 const FIELDS: usize = 10;
 
 #[derive(Debug)]
-pub(super) struct Posting {
-    http: Http,
+pub(super) struct SlackClient {
+    http: HttpClient,
 }
 
 impl Slack {
-    pub(super) fn open(&self) -> Result<Posting, String> {
-        let url = Source::of(
+    pub(super) fn open(&self) -> Result<SlackClient, String> {
+        let url = SecretSource::of(
             "url",
             None,
             self.url_file.as_deref(),
             self.url_env.as_deref(),
         )?
         .ok_or("it needs `url_file` or `url_env`")?;
-        Ok(Posting {
-            http: Http::new(url, "", self.ca.as_deref(), super::timeout(self.timeout))?,
+        Ok(SlackClient {
+            http: HttpClient::new(url, "", self.ca.as_deref(), super::timeout(self.timeout))?,
         })
     }
 }
 
-impl Posting {
-    pub(super) async fn send(&self, notice: &Notice) -> Sent {
+impl SlackClient {
+    pub(super) async fn send(&self, notice: &Notice) -> SendResult {
         let body = payload(notice).to_string().into_bytes();
         self.http.post(HeaderMap::new(), body, &[]).await
     }
@@ -60,7 +60,7 @@ impl Posting {
 
 fn payload(notice: &Notice) -> Value {
     let mark = match (notice.kind, notice.severity) {
-        (Kind::Resolved, _) => ":white_check_mark:",
+        (NoticeKind::Resolved, _) => ":white_check_mark:",
         (_, Severity::Wake) => ":rotating_light:",
         _ => ":warning:",
     };
@@ -92,8 +92,8 @@ fn payload(notice: &Notice) -> Value {
         blocks.push(json!({"type": "section", "fields": fields}));
     }
     let context = format!(
-        "{} · {} · rule {} · page {}",
-        notice.service, notice.severity, notice.rule, notice.page
+        "{} · {} · rule {} · incident {}",
+        notice.service, notice.severity, notice.rule, notice.incident
     );
     let context = bounded("", &context, "", FIELD);
     blocks.push(json!({"type": "context", "elements": [{"type": "mrkdwn", "text": context}]}));

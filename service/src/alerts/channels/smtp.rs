@@ -14,19 +14,19 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Sent,
-    secret::{self, Source},
-    send_result::Refusal,
+    SendResult,
+    secret::{self, SecretSource},
+    send_result::SendError,
 };
 use crate::{
-    alerts::{Notice, Severity, Span, sanitize},
+    alerts::{ConfigDuration, Notice, Severity, sanitize},
     tls::authorities,
 };
 
 /// How the connection to the mail server is secured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Security {
+pub enum SmtpSecurity {
     /// TLS from the first byte, as on port 465.
     Tls,
     /// TLS after `STARTTLS`, as on port 587; refused where the server has none.
@@ -47,7 +47,7 @@ pub struct Smtp {
     pub port: Option<u16>,
     /// How the connection is secured.
     #[serde(default)]
-    pub security: Security,
+    pub security: SmtpSecurity,
     /// A PEM file of the only authorities that count; otherwise those of the system.
     #[serde(default)]
     pub ca: Option<PathBuf>,
@@ -66,26 +66,26 @@ pub struct Smtp {
     pub to: Vec<String>,
     /// How long one try may take; 10 s.
     #[serde(default)]
-    pub timeout: Option<Span>,
+    pub timeout: Option<ConfigDuration>,
 }
 
 /// A line of a header has 998 characters at most, and a subject is read on a phone.
 const SUBJECT: usize = 200;
 
 #[derive(Debug)]
-pub(super) struct Posting {
+pub(super) struct SmtpClient {
     host: String,
     port: u16,
     tls: Tls,
-    login: Option<(String, Source)>,
+    login: Option<(String, SecretSource)>,
     from: Mailbox,
     to: Vec<Mailbox>,
     timeout: Duration,
 }
 
 impl Smtp {
-    pub(super) fn open(&self) -> Result<Posting, String> {
-        let password = Source::of(
+    pub(super) fn open(&self) -> Result<SmtpClient, String> {
+        let password = SecretSource::of(
             "password",
             None,
             self.password_file.as_deref(),
@@ -93,7 +93,7 @@ impl Smtp {
         )?;
         let login = match (&self.user, password) {
             (Some(user), Some(password)) => {
-                if self.security == Security::None && !is_here(&self.host) {
+                if self.security == SmtpSecurity::None && !is_here(&self.host) {
                     return Err("a password is not sent without TLS to another machine; say `security = \"starttls\"`".to_owned());
                 }
                 password.read()?;
@@ -116,12 +116,12 @@ impl Smtp {
         if self.to.is_empty() {
             return Err("`to` names nobody".to_owned());
         }
-        Ok(Posting {
+        Ok(SmtpClient {
             host: self.host.clone(),
             port: self.port.unwrap_or(match self.security {
-                Security::Tls => 465,
-                Security::Starttls => 587,
-                Security::None => 25,
+                SmtpSecurity::Tls => 465,
+                SmtpSecurity::Starttls => 587,
+                SmtpSecurity::None => 25,
             }),
             tls: self.tls()?,
             login,
@@ -132,7 +132,7 @@ impl Smtp {
     }
 
     fn tls(&self) -> Result<Tls, String> {
-        if self.security == Security::None {
+        if self.security == SmtpSecurity::None {
             return Ok(Tls::None);
         }
         let mut parameters = TlsParameters::builder(self.host.clone());
@@ -153,8 +153,8 @@ impl Smtp {
             .build_rustls()
             .map_err(|why| format!("TLS to the mail server cannot be set up: {why}"))?;
         Ok(match self.security {
-            Security::Tls => Tls::Wrapper(parameters),
-            Security::Starttls | Security::None => Tls::Required(parameters),
+            SmtpSecurity::Tls => Tls::Wrapper(parameters),
+            SmtpSecurity::Starttls | SmtpSecurity::None => Tls::Required(parameters),
         })
     }
 }
@@ -166,16 +166,16 @@ fn is_here(host: &str) -> bool {
             .is_ok_and(|address| address.is_loopback())
 }
 
-impl Posting {
-    pub(super) async fn send(&self, notice: &Notice) -> Sent {
-        let message = self.message(notice).map_err(Refusal::never)?;
+impl SmtpClient {
+    pub(super) async fn send(&self, notice: &Notice) -> SendResult {
+        let message = self.message(notice).map_err(SendError::never)?;
         let mut transport = AsyncSmtpTransport::<Tokio1Executor>::builder_dangerous(&self.host)
             .port(self.port)
             .tls(self.tls.clone())
             .timeout(Some(self.timeout));
         let mut hidden = String::new();
         if let Some((user, password)) = &self.login {
-            hidden = password.read().map_err(Refusal::soon)?;
+            hidden = password.read().map_err(SendError::soon)?;
             transport = transport.credentials(Credentials::new(user.clone(), hidden.clone()));
         }
         // The time of the library is that of one command.
@@ -187,11 +187,11 @@ impl Posting {
                 let why = format!("the mail server {} refuses or fails: {cause}", self.host);
                 let why = secret::hide(&why, &[&hidden]);
                 match error.is_permanent() {
-                    true => Err(Refusal::never(why)),
-                    false => Err(Refusal::soon(why)),
+                    true => Err(SendError::never(why)),
+                    false => Err(SendError::soon(why)),
                 }
             }
-            Err(_) => Err(Refusal::soon(format!(
+            Err(_) => Err(SendError::soon(format!(
                 "the mail server {} does not answer in time",
                 self.host
             ))),
@@ -201,16 +201,16 @@ impl Posting {
     fn message(&self, notice: &Notice) -> Result<Message, String> {
         let subject = format!("[{}] {}", notice.service, notice.summary);
         let host = "retryrmq.invalid";
-        let thread = format!("<{}@{host}>", ascii(&notice.page));
+        let thread = format!("<{}@{host}>", ascii(&notice.incident));
         let mut message = Message::builder()
             .from(self.from.clone())
             .subject(sanitize::line(&subject, SUBJECT))
             .message_id(Some(format!(
                 "<{}.{}@{host}>",
-                ascii(&notice.page),
+                ascii(&notice.incident),
                 notice.number
             )))
-            // All mails of a page are one thread, whose first message is never sent.
+            // All mails of an incident are one thread, whose first message is never sent.
             .references(thread.clone())
             .in_reply_to(thread);
         for to in &self.to {
@@ -266,7 +266,7 @@ fn body(notice: &Notice) -> String {
     let severity: Severity = notice.severity;
     line("severity", severity.as_str());
     line("rule", &notice.rule);
-    line("page", &notice.page);
+    line("incident", &notice.incident);
     lines.join("\r\n")
 }
 
@@ -278,7 +278,7 @@ mod tests {
         Smtp {
             host: "127.0.0.1".to_owned(),
             port: None,
-            security: Security::None,
+            security: SmtpSecurity::None,
             ca: None,
             user: None,
             password_file: None,
@@ -293,7 +293,7 @@ mod tests {
     fn no_stranger_writes_a_header() {
         let hostile = Notice {
             summary: "x\r\nBcc: evil@example.com\r\n\r\nbody ☃".to_owned(),
-            page: "p\r\nX: y".to_owned(),
+            incident: "p\r\nX: y".to_owned(),
             ..notice()
         };
         let message = smtp().open().unwrap().message(&hostile).unwrap();
@@ -316,7 +316,7 @@ mod tests {
             (|s| s.password_env = Some("X".into()), "needs a `user`"),
             (
                 |s| {
-                    s.security = Security::Tls;
+                    s.security = SmtpSecurity::Tls;
                     s.ca = Some("/dev/null".into());
                 },
                 "holds no certificate",

@@ -4,19 +4,19 @@ use std::path::Path;
 
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 
-use super::{secret::Source, send_result::Refusal};
+use super::{secret::SecretSource, send_result::SendError};
 
 /// Where the token is, if there is one.
 #[derive(Debug)]
-pub(super) struct Token(Option<Source>);
+pub(super) struct TokenSource(Option<SecretSource>);
 
-impl Token {
+impl TokenSource {
     /// The one of `token_file` and `token_env` that is there.
     ///
     /// # Errors
     /// When both are, or what is there now is no token.
     pub(super) fn of(file: Option<&Path>, variable: Option<&str>) -> Result<Self, String> {
-        let source = Source::of("token", None, file, variable)?;
+        let source = SecretSource::of("token", None, file, variable)?;
         if let Some(token) = &source {
             bearer(&token.read()?)?;
         }
@@ -27,11 +27,11 @@ impl Token {
     ///
     /// # Errors
     /// When it cannot be read at this moment.
-    pub(super) fn authorize(&self, headers: &mut HeaderMap) -> Result<Option<String>, Refusal> {
-        let token = self.0.as_ref().map(Source::read).transpose();
-        let token = token.map_err(Refusal::soon)?;
+    pub(super) fn authorize(&self, headers: &mut HeaderMap) -> Result<Option<String>, SendError> {
+        let token = self.0.as_ref().map(SecretSource::read).transpose();
+        let token = token.map_err(SendError::soon)?;
         if let Some(token) = &token {
-            headers.insert(AUTHORIZATION, bearer(token).map_err(Refusal::soon)?);
+            headers.insert(AUTHORIZATION, bearer(token).map_err(SendError::soon)?);
         }
         Ok(token)
     }

@@ -7,8 +7,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Sent, http::Http, secret::Source, send_result::Refusal, signature, token::Token};
-use crate::alerts::{Notice, Span};
+use super::{
+    SendResult, http::HttpClient, secret::SecretSource, send_result::SendError, signature,
+    token::TokenSource,
+};
+use crate::alerts::{ConfigDuration, Notice};
 
 /// Posts each notice as JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -31,26 +34,26 @@ pub struct Webhook {
     /// A PEM file of the only authorities that count; otherwise those of the system.
     pub ca: Option<PathBuf>,
     /// How long one try may take; 10 s.
-    pub timeout: Option<Span>,
+    pub timeout: Option<ConfigDuration>,
 }
 
 #[derive(Debug)]
-pub(super) struct Posting {
-    http: Http,
-    secret: Option<Source>,
-    token: Token,
+pub(super) struct WebhookClient {
+    http: HttpClient,
+    secret: Option<SecretSource>,
+    token: TokenSource,
 }
 
 impl Webhook {
-    pub(super) fn open(&self) -> Result<Posting, String> {
-        let url = Source::of(
+    pub(super) fn open(&self) -> Result<WebhookClient, String> {
+        let url = SecretSource::of(
             "url",
             self.url.as_deref(),
             self.url_file.as_deref(),
             self.url_env.as_deref(),
         )?
         .ok_or("it needs `url`, `url_file` or `url_env`")?;
-        let secret = Source::of(
+        let secret = SecretSource::of(
             "secret",
             None,
             self.secret_file.as_deref(),
@@ -59,26 +62,26 @@ impl Webhook {
         if let Some(secret) = &secret {
             signature::key(&secret.read()?)?;
         }
-        let token = Token::of(self.token_file.as_deref(), self.token_env.as_deref())?;
-        Ok(Posting {
-            http: Http::new(url, "", self.ca.as_deref(), super::timeout(self.timeout))?,
+        let token = TokenSource::of(self.token_file.as_deref(), self.token_env.as_deref())?;
+        Ok(WebhookClient {
+            http: HttpClient::new(url, "", self.ca.as_deref(), super::timeout(self.timeout))?,
             secret,
             token,
         })
     }
 }
 
-impl Posting {
-    pub(super) async fn send(&self, notice: &Notice) -> Sent {
+impl WebhookClient {
+    pub(super) async fn send(&self, notice: &Notice) -> SendResult {
         let body = payload(notice).to_string().into_bytes();
         let mut headers = HeaderMap::new();
         let token = self.token.authorize(&mut headers)?;
-        let secret = self.secret.as_ref().map(Source::read).transpose();
-        let secret = secret.map_err(Refusal::soon)?;
+        let secret = self.secret.as_ref().map(SecretSource::read).transpose();
+        let secret = secret.map_err(SendError::soon)?;
         if let Some(secret) = &secret {
-            let key = signature::key(secret).map_err(Refusal::soon)?;
+            let key = signature::key(secret).map_err(SendError::soon)?;
             // The same at each try, so that the other side can tell that it has it.
-            let id = format!("{}-{}", notice.page.replace('.', "_"), notice.number);
+            let id = format!("{}-{}", notice.incident.replace('.', "_"), notice.number);
             signature::sign(&mut headers, &key, &id, SystemTime::now(), &body);
         }
         let secrets: Vec<&str> = token.iter().chain(&secret).map(String::as_str).collect();

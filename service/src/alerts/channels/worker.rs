@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{Line, retry_queue::Backlog, send_result::Again};
+use super::{OpenChannel, retry_queue::RetryQueue, send_result::RetryAdvice};
 use crate::alerts::{ChannelCounts, Notice};
 
 /// Notices that wait for one channel, and as many that were not looked at yet. The outbox of the engine holds as many.
@@ -21,14 +21,14 @@ const WAITING: usize = 1_000;
 
 /// That a channel has taken a notice, or given it up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::alerts) struct Done {
+pub(in crate::alerts) struct NoticeDone {
     pub(in crate::alerts) number: u64,
     pub(in crate::alerts) channel: String,
 }
 
 /// Patience with a channel.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::alerts) struct Patience {
+pub(in crate::alerts) struct ChannelTimeouts {
     /// Before the second try; each further pause is twice as long.
     pub(in crate::alerts) pause: Duration,
     /// After so long a notice is no news any more.
@@ -37,53 +37,53 @@ pub(in crate::alerts) struct Patience {
 
 /// A running channel. Dropped, it is silent at once.
 #[derive(Debug)]
-pub(in crate::alerts) struct Worker {
+pub(in crate::alerts) struct ChannelWorker {
     notices: mpsc::Sender<Notice>,
     task: JoinHandle<()>,
 }
 
-impl Drop for Worker {
+impl Drop for ChannelWorker {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Worker {
+impl ChannelWorker {
     pub(in crate::alerts) fn start(
         name: String,
-        line: Arc<Line>,
-        patience: Patience,
+        line: Arc<OpenChannel>,
+        timeouts: ChannelTimeouts,
         counts: Arc<Mutex<ChannelCounts>>,
-        done: mpsc::UnboundedSender<Done>,
+        done: mpsc::UnboundedSender<NoticeDone>,
     ) -> Self {
         let (notices, mut new) = mpsc::channel::<Notice>(WAITING);
         let task = tokio::spawn(async move {
-            let mut backlog = Backlog::new(patience.pause);
+            let mut retry_queue = RetryQueue::new(timeouts.pause);
             loop {
-                let turn = backlog.next(Instant::now());
+                let turn = retry_queue.next(Instant::now());
                 let place = tokio::select! {
                     biased; // what is new may pass what was refused
-                    notice = new.recv(), if backlog.len() < WAITING => match notice {
+                    notice = new.recv(), if retry_queue.len() < WAITING => match notice {
                         Some(notice) => {
-                            backlog.add(notice, Instant::now());
+                            retry_queue.add(notice, Instant::now());
                             continue;
                         }
                         None => return,
                     },
                     place = its_turn(turn) => place,
                 };
-                let notice = backlog.notice(place);
+                let notice = retry_queue.notice(place);
                 let number = notice.number;
-                match deliver(&name, &line, notice, patience, &counts).await {
-                    Fate::Taken => backlog.taken(place),
-                    Fate::GivenUp => backlog.given_up(place),
-                    Fate::Refused(wish) => {
-                        backlog.refused(place, wish, Instant::now(), fastrand::f64());
+                match deliver(&name, &line, notice, timeouts, &counts).await {
+                    SendOutcome::Taken => retry_queue.taken(place),
+                    SendOutcome::GivenUp => retry_queue.given_up(place),
+                    SendOutcome::Refused(retry_after) => {
+                        retry_queue.refused(place, retry_after, Instant::now(), fastrand::f64());
                         continue;
                     }
                 }
                 let channel = name.clone();
-                if done.send(Done { number, channel }).is_err() {
+                if done.send(NoticeDone { number, channel }).is_err() {
                     return; // nobody speaks here any more
                 }
             }
@@ -98,7 +98,7 @@ impl Worker {
 }
 
 /// What became of a try.
-enum Fate {
+enum SendOutcome {
     Taken,
     GivenUp,
     /// It is tried again, not before that.
@@ -117,43 +117,43 @@ async fn its_turn(turn: Option<(usize, Instant)>) -> usize {
 
 async fn deliver(
     name: &str,
-    line: &Line,
+    line: &OpenChannel,
     notice: &Notice,
-    patience: Patience,
+    timeouts: ChannelTimeouts,
     counts: &Mutex<ChannelCounts>,
-) -> Fate {
+) -> SendOutcome {
     let counted = |change: fn(&mut ChannelCounts)| {
         change(&mut counts.lock().unwrap_or_else(PoisonError::into_inner));
     };
     let Err(refusal) = line.send(notice).await else {
         counted(|counts| counts.sent += 1);
-        return Fate::Taken;
+        return SendOutcome::Taken;
     };
     let age = Timestamp::now().duration_since(notice.at);
-    let is_old = Duration::try_from(age).is_ok_and(|age| age >= patience.give_up_after);
-    let wish = match refusal.again {
-        Again::Soon if !is_old => None,
-        Again::NotBefore(wish) if !is_old => Some(wish),
+    let is_old = Duration::try_from(age).is_ok_and(|age| age >= timeouts.give_up_after);
+    let retry_after = match refusal.again {
+        RetryAdvice::Soon if !is_old => None,
+        RetryAdvice::NotBefore(retry_after) if !is_old => Some(retry_after),
         _ => {
             counted(|counts| counts.failed += 1);
             // The summary, too: this line is the last that anybody hears of it.
             tracing::error!(
                 channel = name,
-                page = notice.page,
+                incident = notice.incident,
                 kind = notice.kind.as_str(),
                 summary = notice.summary,
                 "an alert was not delivered and is given up: {}",
                 refusal.why
             );
-            return Fate::GivenUp;
+            return SendOutcome::GivenUp;
         }
     };
     counted(|counts| counts.retried += 1);
     tracing::warn!(
         channel = name,
-        page = notice.page,
+        incident = notice.incident,
         "an alert was not delivered and is tried again: {}",
         refusal.why
     );
-    Fate::Refused(wish)
+    SendOutcome::Refused(retry_after)
 }

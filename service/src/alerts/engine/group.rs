@@ -7,10 +7,12 @@ use ring::digest;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    notice::{Kind, Notice},
-    rate::Rate,
+    notice::{Notice, NoticeKind},
+    rate::MinuteRate,
 };
-use crate::alerts::{Severity, report::Example, rule::Trigger, sanitize, silence::Heard};
+use crate::alerts::{
+    Severity, report::ParkedExample, rule::Trigger, sanitize, silence::SilenceSubject,
+};
 
 /// What a group is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,16 +83,16 @@ pub(super) struct Group {
     /// Since when it goes on without a quiet time between.
     pub(super) streak: Timestamp,
     pub(super) count: u64,
-    pub(super) rate: Rate,
-    pub(super) example: Example,
-    pub(super) page: Option<Page>,
-    /// When its last page was over.
+    pub(super) rate: MinuteRate,
+    pub(super) example: ParkedExample,
+    pub(super) incident: Option<Incident>,
+    /// When its last incident was over.
     pub(super) over: Option<Timestamp>,
 }
 
 /// What people are told, or will be in the morning.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Page {
+pub(super) struct Incident {
     pub(super) id: String,
     pub(super) trigger: Trigger,
     pub(super) severity: Severity,
@@ -109,12 +111,12 @@ pub(super) struct Page {
     pub(super) raised: bool,
     /// The gravest failure of a silence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) unsaid: Option<Severity>,
+    pub(super) withheld: Option<Severity>,
 }
 
 impl Group {
-    pub(super) fn heard(&self) -> Heard<'_> {
-        Heard {
+    pub(super) fn heard(&self) -> SilenceSubject<'_> {
+        SilenceSubject {
             queue: self.subject.queue(),
             fingerprint: match &self.subject {
                 Subject::Failure { fingerprint, .. } => fingerprint,
@@ -125,11 +127,11 @@ impl Group {
         }
     }
 
-    /// A notice of its open page. Number, service and channels are the engine's.
+    /// A notice of its open incident. Number, service and channels are the engine's.
     pub(super) fn notice(
         &self,
-        page: &Page,
-        kind: Kind,
+        incident: &Incident,
+        kind: NoticeKind,
         trigger: Trigger,
         now: Timestamp,
     ) -> Notice {
@@ -137,12 +139,12 @@ impl Group {
         let (queue, fingerprint) = (heard.queue.to_owned(), heard.fingerprint.to_owned());
         Notice {
             number: 0,
-            page: page.id.clone(),
+            incident: incident.id.clone(),
             group: self.subject.id(),
             kind,
             trigger,
-            severity: page.severity,
-            raised: page.raised,
+            severity: incident.severity,
+            raised: incident.raised,
             service: String::new(),
             summary: self.summary(kind, trigger, now),
             vhost: match &self.subject {
@@ -161,7 +163,7 @@ impl Group {
             rule: self.rule.clone(),
             count: self.count,
             per_minute: self.rate.last_minute(now),
-            opened: page.opened,
+            opened: incident.opened,
             first: self.first,
             last: self.last,
             at: now,
@@ -169,7 +171,7 @@ impl Group {
         }
     }
 
-    fn summary(&self, kind: Kind, trigger: Trigger, now: Timestamp) -> String {
+    fn summary(&self, kind: NoticeKind, trigger: Trigger, now: Timestamp) -> String {
         let subject = match &self.subject {
             Subject::Trouble { .. } => self.example.error.clone(),
             Subject::Overflow => {
@@ -193,14 +195,14 @@ impl Group {
         };
         if self.subject.is_trouble() {
             return match (kind, trigger) {
-                (Kind::Resolved, _) => format!("over: {subject}"),
+                (NoticeKind::Resolved, _) => format!("over: {subject}"),
                 (_, Trigger::Again) => format!("again: {subject}"),
                 _ => subject,
             };
         }
         match (kind, trigger) {
-            (Kind::Resolved, _) => format!("over: {subject}; {parked} in all"),
-            (Kind::Raised, _) => format!("now more important: {subject}; {parked}"),
+            (NoticeKind::Resolved, _) => format!("over: {subject}; {parked} in all"),
+            (NoticeKind::Raised, _) => format!("now more important: {subject}; {parked}"),
             (_, Trigger::First) => format!("new: {subject}; {parked}"),
             (_, Trigger::Again) => format!("again after it was over: {subject}; {parked} in all"),
             (_, Trigger::Rate) => format!(

@@ -1,4 +1,4 @@
-//! When a page begins, is told, grows and is over.
+//! When an incident begins, is told, grows and is over.
 
 use std::collections::BTreeSet;
 
@@ -6,14 +6,14 @@ use jiff::Timestamp;
 
 use super::{
     Engine, after,
-    group::{Group, Page},
-    notice::{Kind, Notice},
+    group::{Group, Incident},
+    notice::{Notice, NoticeKind},
     since,
 };
 use crate::alerts::{Severity, rule::Trigger};
 
 impl Engine {
-    /// After another failure: is there anything to say? `was_quiet`: nothing had failed for so long that only parked messages kept its page
+    /// After another failure: is there anything to say? `was_quiet`: nothing had failed for so long that only parked messages kept its incident
     /// open.
     pub(super) fn consider(
         &mut self,
@@ -25,7 +25,7 @@ impl Engine {
         let triggers = self.triggers(&group.rule);
         let is_fast =
             triggers.has(Trigger::Rate) && group.rate.last_minute(now) > triggers.more_than;
-        let Some(mut page) = group.page.take() else {
+        let Some(mut incident) = group.incident.take() else {
             if group.severity == Severity::Count {
                 return;
             }
@@ -39,59 +39,60 @@ impl Engine {
             };
             return self.open(group, trigger, now, notices);
         };
-        let is_held = page.due.is_some();
+        let is_held = incident.due.is_some();
         let is_again = was_quiet && !is_held;
         if is_again {
-            page.rate_told = false;
-            page.growth = after(now, self.settings.growing_after);
+            incident.rate_told = false;
+            incident.growth = after(now, self.settings.growing_after);
         }
         if !is_held && self.is_silenced(group, now) {
             // What is not told now is no less news after the silence.
-            page.unsaid = page.unsaid.max(Some(group.severity));
-            group.page = Some(page);
+            incident.withheld = incident.withheld.max(Some(group.severity));
+            group.incident = Some(incident);
             return;
         }
-        let severity = (page.unsaid.take()).map_or(group.severity, |it| it.max(group.severity));
-        if severity > page.severity {
-            page.severity = severity;
+        let severity =
+            (incident.withheld.take()).map_or(group.severity, |it| it.max(group.severity));
+        if severity > incident.severity {
+            incident.severity = severity;
             self.decided = true;
             if is_held {
-                page.due = Some(self.due(page.severity, now));
-                self.tell(group, &mut page, now, notices);
+                incident.due = Some(self.due(incident.severity, now));
+                self.tell(group, &mut incident, now, notices);
             } else {
-                page.raised = true;
-                let mut notice = group.notice(&page, Kind::Raised, page.trigger, now);
-                notice.channels = self.channels(group, page.severity);
-                page.told.extend(notice.channels.iter().cloned());
+                incident.raised = true;
+                let mut notice = group.notice(&incident, NoticeKind::Raised, incident.trigger, now);
+                notice.channels = self.channels(group, incident.severity);
+                incident.told.extend(notice.channels.iter().cloned());
                 notices.push(notice);
             }
         } else if !is_held {
             let trigger = if is_again && triggers.has(Trigger::Again) {
                 Some(Trigger::Again)
-            } else if is_fast && !page.rate_told {
+            } else if is_fast && !incident.rate_told {
                 Some(Trigger::Rate)
-            } else if now >= page.growth && triggers.has(Trigger::Growing) {
+            } else if now >= incident.growth && triggers.has(Trigger::Growing) {
                 Some(Trigger::Growing)
             } else {
                 None
             };
             if let Some(trigger) = trigger {
-                page.rate_told |= is_fast;
+                incident.rate_told |= is_fast;
                 // Each time after twice as long: whoever works on it knows.
-                page.growth = match trigger {
+                incident.growth = match trigger {
                     Trigger::Growing => {
-                        let open = since(now, page.opened).max(self.settings.growing_after);
+                        let open = since(now, incident.opened).max(self.settings.growing_after);
                         after(now, open)
                     }
-                    _ => page.growth,
+                    _ => incident.growth,
                 };
                 self.decided = true;
-                let mut notice = group.notice(&page, Kind::Updated, trigger, now);
-                notice.channels = page.told.iter().cloned().collect();
+                let mut notice = group.notice(&incident, NoticeKind::Updated, trigger, now);
+                notice.channels = incident.told.iter().cloned().collect();
                 notices.push(notice);
             }
         }
-        group.page = Some(page);
+        group.incident = Some(incident);
     }
 
     pub(super) fn open(
@@ -102,11 +103,11 @@ impl Engine {
         notices: &mut Vec<Notice>,
     ) {
         if self.is_silenced(group, now) {
-            self.state.tally.silenced += 1;
+            self.state.totals.silenced += 1;
             return;
         }
         let id = group.subject.id();
-        let mut page = Page {
+        let mut incident = Incident {
             id: format!("{}-{id}-{}", self.settings.service, now.as_millisecond()),
             trigger,
             severity: group.severity,
@@ -117,45 +118,45 @@ impl Engine {
             growth: after(now, self.settings.growing_after),
             ended: false,
             raised: false,
-            unsaid: None,
+            withheld: None,
         };
-        self.state.tally.pages += 1;
+        self.state.totals.incidents += 1;
         self.decided = true;
-        self.tell(group, &mut page, now, notices);
-        group.page = Some(page);
+        self.tell(group, &mut incident, now, notices);
+        group.incident = Some(incident);
     }
 
-    /// Tells people of a page, if it is time.
+    /// Tells people of an incident, if it is time.
     pub(super) fn tell(
         &mut self,
         group: &Group,
-        page: &mut Page,
+        incident: &mut Incident,
         now: Timestamp,
         notices: &mut Vec<Notice>,
     ) {
-        if page.due.is_none_or(|due| due > now) || self.is_silenced(group, now) {
+        if incident.due.is_none_or(|due| due > now) || self.is_silenced(group, now) {
             return;
         }
-        page.due = None;
-        page.growth = after(now, self.settings.growing_after);
+        incident.due = None;
+        incident.growth = after(now, self.settings.growing_after);
         self.decided = true;
-        let mut notice = group.notice(page, Kind::Opened, page.trigger, now);
-        notice.channels = self.channels(group, page.severity);
-        page.told = notice.channels.iter().cloned().collect();
+        let mut notice = group.notice(incident, NoticeKind::Opened, incident.trigger, now);
+        notice.channels = self.channels(group, incident.severity);
+        incident.told = notice.channels.iter().cloned().collect();
         notices.push(notice);
     }
 
     pub(super) fn resolve(&mut self, group: &mut Group, now: Timestamp, notices: &mut Vec<Notice>) {
-        let Some(page) = group.page.take() else {
+        let Some(incident) = group.incident.take() else {
             return;
         };
         group.over = Some(now);
-        self.state.tally.resolved += 1;
+        self.state.totals.resolved += 1;
         self.decided = true;
         // People who were told nothing need not be told that it is over.
-        if page.due.is_none() {
-            let mut notice = group.notice(&page, Kind::Resolved, page.trigger, now);
-            notice.channels = page.told.iter().cloned().collect();
+        if incident.due.is_none() {
+            let mut notice = group.notice(&incident, NoticeKind::Resolved, incident.trigger, now);
+            notice.channels = incident.told.iter().cloned().collect();
             notices.push(notice);
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!             first · rate · growing · again             due (at once, or at office hours)
-//!   no page ─────────────────────────────► page, held ─────────────────────────────────► page, told ──► updates
+//!   no incident ─────────────────────────► incident, held ─────────────────────────────► incident, told ──► updates
 //!      ▲                                        │ told and over at once                      │
 //!      └────────────────────────────────────────┴───────────── quiet, or over ◄──────────────┘
 //! ```
@@ -23,16 +23,16 @@ use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
 use jiff::{SignedDuration, Timestamp};
 
 pub(crate) use self::group::failure_id;
-pub use self::notice::{Kind, Notice};
+pub use self::notice::{Notice, NoticeKind};
 pub(super) use self::settings::{Settings, Triggers};
 use self::{
     group::{Group, Subject},
-    rate::Rate,
-    state::{FORM, Pending, Replica, State},
+    rate::MinuteRate,
+    state::{FORM, PendingNotice, ReplicaReport, State},
 };
 use super::{
     Counts, GroupView, Severity, Silence,
-    report::{Ailment, Death, Entry, Example, Report, Request},
+    report::{OperatorRequest, ParkedExample, ParkedMessage, QueueProblem, Report, ReportEntry},
     rule::Trigger,
 };
 use crate::TroubleState;
@@ -110,7 +110,7 @@ impl Engine {
         let written = |state: &State| serde_json::to_vec(state).unwrap_or_default(); // strings as keys only: it cannot fail
         let mut bytes = written(&self.state);
         for step in 0.. {
-            if bytes.len() <= MOST_BYTES || !self.state.shed(step) {
+            if bytes.len() <= MOST_BYTES || !self.state.shrink(step) {
                 break;
             }
             bytes = written(&self.state);
@@ -118,7 +118,7 @@ impl Engine {
         bytes
     }
 
-    /// Something was decided since the last [`save`](Self::save) that must not be lost: a page, a silence, a notice to be sent.
+    /// Something was decided since the last [`save`](Self::save) that must not be lost: an incident, a silence, a notice to be sent.
     pub(super) fn has_decided(&self) -> bool {
         self.decided
     }
@@ -139,7 +139,7 @@ impl Engine {
 
     /// Takes what happened, and says whom to tell what.
     pub(super) fn on(&mut self, input: Input, now: Timestamp) -> Vec<Notice> {
-        self.heed_the_clock(now);
+        self.reset_future_timers(now);
         let mut notices = Vec::new();
         match input {
             Input::Told(report) => self.told(report, now, &mut notices),
@@ -157,9 +157,9 @@ impl Engine {
             }
             if self.state.outbox.len() >= OUTBOX {
                 self.state.outbox.remove(0);
-                self.state.tally.unsent += 1;
+                self.state.totals.unsent += 1;
             }
-            self.state.outbox.push(Pending {
+            self.state.outbox.push(PendingNotice {
                 notice: notice.clone(),
                 channels: notice.channels.clone(),
             });
@@ -168,7 +168,7 @@ impl Engine {
     }
 
     /// A clock that was set back would hold every timer for as long.
-    fn heed_the_clock(&mut self, now: Timestamp) {
+    fn reset_future_timers(&mut self, now: Timestamp) {
         if now >= self.state.at {
             self.state.at = now;
             return;
@@ -184,9 +184,9 @@ impl Engine {
                 *at = (*at).min(now);
             }
             group.over = group.over.map(|at| at.min(now));
-            if let Some(page) = &mut group.page {
-                page.opened = page.opened.min(now);
-                page.growth = page.growth.min(after(now, self.settings.growing_after));
+            if let Some(incident) = &mut group.incident {
+                incident.opened = incident.opened.min(now);
+                incident.growth = incident.growth.min(after(now, self.settings.growing_after));
             }
         }
         for replica in state.replicas.values_mut() {
@@ -196,14 +196,14 @@ impl Engine {
 
     fn told(&mut self, report: Report, now: Timestamp, notices: &mut Vec<Notice>) {
         self.counted = true;
-        let tally = &mut self.state.tally;
+        let totals = &mut self.state.totals;
         let known = self.state.replicas.get(&report.replica);
         let last = known.map_or(report.sequence.saturating_sub(1), |known| known.sequence);
         if report.sequence <= last {
-            tally.repeated += 1;
+            totals.repeated += 1;
             return;
         }
-        tally.lost = tally
+        totals.lost = totals
             .lost
             .saturating_add(report.lost)
             .saturating_add(report.sequence - last - 1);
@@ -214,24 +214,24 @@ impl Engine {
             }
         }
         let sequence = report.sequence;
-        let replica = Replica { sequence, at: now };
+        let replica = ReplicaReport { sequence, at: now };
         self.state.replicas.insert(report.replica, replica);
         for entry in report.entries {
             match entry {
-                Entry::Died(death) => self.died(death, now, notices),
-                Entry::Troubled(ailment) => self.troubled(ailment, now, notices),
-                Entry::Asked(request) => self.asked(request, now, notices),
+                ReportEntry::Died(death) => self.died(death, now, notices),
+                ReportEntry::Troubled(problem) => self.troubled(problem, now, notices),
+                ReportEntry::Asked(request) => self.asked(request, now, notices),
             }
         }
     }
 
-    fn died(&mut self, death: Death, now: Timestamp, notices: &mut Vec<Notice>) {
+    fn died(&mut self, death: ParkedMessage, now: Timestamp, notices: &mut Vec<Notice>) {
         let oldest = before(now, OLDEST);
         let at = match (oldest..=now).contains(&death.at) {
             true => death.at,
             false => now,
         };
-        let failures = &mut self.state.tally.failures;
+        let failures = &mut self.state.totals.failures;
         let severity = death.severity.as_str().to_owned();
         *failures.entry(severity).or_default() += 1;
         let subject = Subject::Failure {
@@ -253,27 +253,27 @@ impl Engine {
         self.state.groups.insert(id, group);
     }
 
-    fn troubled(&mut self, ailment: Ailment, now: Timestamp, notices: &mut Vec<Notice>) {
+    fn troubled(&mut self, problem: QueueProblem, now: Timestamp, notices: &mut Vec<Notice>) {
         let subject = Subject::Trouble {
-            vhost: ailment.vhost,
-            queue: ailment.queue,
-            kind: ailment.kind.clone(),
+            vhost: problem.vhost,
+            queue: problem.queue,
+            kind: problem.kind.clone(),
         };
-        if ailment.state == TroubleState::Lasting {
+        if problem.state == TroubleState::Lasting {
             if let Some(group) = self.state.groups.get_mut(&subject.id())
-                && group.page.is_some()
+                && group.incident.is_some()
             {
                 group.last = now;
             }
             return;
         }
-        if ailment.state == TroubleState::Over {
+        if problem.state == TroubleState::Over {
             // That of a queue nobody was worried about is no news.
             let id = subject.id();
             if let Some(mut group) = self.state.groups.remove(&id) {
-                match &mut group.page {
-                    Some(page) if page.due.is_some() => {
-                        page.ended = true;
+                match &mut group.incident {
+                    Some(incident) if incident.due.is_some() => {
+                        incident.ended = true;
                         self.decided = true;
                     }
                     _ => self.resolve(&mut group, now, notices),
@@ -282,18 +282,18 @@ impl Engine {
             }
             return;
         }
-        let (id, mut group) = self.take(subject, &ailment.rule, ailment.severity, now);
+        let (id, mut group) = self.take(subject, &problem.rule, problem.severity, now);
         group.last = now;
-        group.rule = ailment.rule;
-        group.severity = ailment.severity;
-        group.example = Example {
-            reason: ailment.kind,
-            error: ailment.text,
-            ..Example::default()
+        group.rule = problem.rule;
+        group.severity = problem.severity;
+        group.example = ParkedExample {
+            reason: problem.kind,
+            error: problem.text,
+            ..ParkedExample::default()
         };
         let triggers = self.triggers(&group.rule);
-        match &mut group.page {
-            Some(page) => page.ended = false,
+        match &mut group.incident {
+            Some(incident) => incident.ended = false,
             None => {
                 let trigger = match group.over {
                     None => Trigger::First,
@@ -308,18 +308,18 @@ impl Engine {
         self.state.groups.insert(id, group);
     }
 
-    fn asked(&mut self, request: Request, now: Timestamp, notices: &mut Vec<Notice>) {
+    fn asked(&mut self, request: OperatorRequest, now: Timestamp, notices: &mut Vec<Notice>) {
         self.decided = true;
         match request {
-            Request::Silence(silence) => {
+            OperatorRequest::Silence(silence) => {
                 let silences = &mut self.state.silences;
                 silences.retain(|known| known.id != silence.id && known.until > now);
                 if silences.len() < SILENCES {
                     silences.push(silence);
                 }
             }
-            Request::Lift(id) => self.state.silences.retain(|silence| silence.id != id),
-            Request::Resolve(id) => self.resolve_by_id(id, now, notices),
+            OperatorRequest::Lift(id) => self.state.silences.retain(|silence| silence.id != id),
+            OperatorRequest::Resolve(id) => self.resolve_by_id(id, now, notices),
         }
     }
 
@@ -330,24 +330,24 @@ impl Engine {
                 continue;
             };
             let quiet = since(now, group.last);
-            if let Some(mut page) = group.page.take() {
-                self.tell(&group, &mut page, now, notices);
+            if let Some(mut incident) = group.incident.take() {
+                self.tell(&group, &mut incident, now, notices);
                 let is_over = match group.subject {
                     // The watch says it again and again; when it does not, nobody watches any more.
-                    Subject::Trouble { .. } => page.ended || quiet >= FORGOTTEN_TROUBLE,
+                    Subject::Trouble { .. } => incident.ended || quiet >= FORGOTTEN_TROUBLE,
                     // While its messages are parked, it is not over.
                     Subject::Failure { .. } => false,
                     Subject::Overflow => quiet >= self.settings.quiet,
                 };
-                let is_held = page.due.is_some();
+                let is_held = incident.due.is_some();
                 let silenced = self.is_silenced(&group, now);
-                group.page = Some(page);
+                group.incident = Some(incident);
                 // What nobody was told yet is told in the morning, even when it is over by then; but not after a silence.
                 if is_over && (!is_held || silenced) {
                     self.resolve(&mut group, now, notices);
                 }
             }
-            if group.page.is_some() || quiet < self.settings.forget_after {
+            if group.incident.is_some() || quiet < self.settings.forget_after {
                 self.state.groups.insert(id, group);
             } else {
                 self.counted = true;
@@ -368,11 +368,11 @@ impl Engine {
     }
 
     fn is_quiet(&self, group: &Group, now: Timestamp) -> bool {
-        let Some(page) = &group.page else {
+        let Some(incident) = &group.incident else {
             return false;
         };
         // What nobody was told yet is told in the morning, even when it is over by then; but not after a silence.
-        let may_end = page.due.is_none() || self.is_silenced(group, now);
+        let may_end = incident.due.is_none() || self.is_silenced(group, now);
         let is_failure = matches!(group.subject, Subject::Failure { .. });
         is_failure && may_end && since(now, group.last) >= self.settings.quiet
     }
@@ -426,7 +426,7 @@ impl Engine {
         let (id, subject) = match self.make_room() {
             true => (id, subject),
             false => {
-                self.state.tally.ungrouped += 1;
+                self.state.totals.ungrouped += 1;
                 let overflow = Subject::Overflow.id();
                 if let Some(group) = self.state.groups.remove(&overflow) {
                     return (overflow, group);
@@ -442,15 +442,15 @@ impl Engine {
             last: now,
             streak: now,
             count: 0,
-            rate: Rate::default(),
-            example: Example::default(),
-            page: None,
+            rate: MinuteRate::default(),
+            example: ParkedExample::default(),
+            incident: None,
             over: None,
         };
         (id, group)
     }
 
-    /// Whether another group may be made. One without a page goes for it, the one that was quiet for longest.
+    /// Whether another group may be made. One without an incident goes for it, the one that was quiet for longest.
     fn make_room(&mut self) -> bool {
         let groups = &mut self.state.groups;
         // That of all others has a place of its own.
@@ -460,12 +460,12 @@ impl Engine {
         }
         let idle = groups
             .iter()
-            .filter(|(_, group)| group.page.is_none() && own(group));
+            .filter(|(_, group)| group.incident.is_none() && own(group));
         let oldest = idle.min_by_key(|(_, group)| group.last);
         match oldest.map(|(id, _)| id.clone()) {
             Some(id) => {
                 groups.remove(&id);
-                self.state.tally.evicted += 1;
+                self.state.totals.evicted += 1;
                 true
             }
             None => false,
@@ -502,23 +502,23 @@ impl Engine {
 
     /// The numbers of the state.
     pub(super) fn counts(&self, counts: &mut Counts) {
-        let tally = &self.state.tally;
-        counts.failures.clone_from(&tally.failures);
-        counts.pages = tally.pages;
-        counts.resolved = tally.resolved;
-        counts.silenced = tally.silenced;
-        counts.evicted = tally.evicted;
-        counts.ungrouped = tally.ungrouped;
-        counts.lost = tally.lost;
-        counts.repeated = tally.repeated;
-        counts.unsent = tally.unsent;
+        let totals = &self.state.totals;
+        counts.failures.clone_from(&totals.failures);
+        counts.incidents = totals.incidents;
+        counts.resolved = totals.resolved;
+        counts.silenced = totals.silenced;
+        counts.evicted = totals.evicted;
+        counts.ungrouped = totals.ungrouped;
+        counts.lost = totals.lost;
+        counts.repeated = totals.repeated;
+        counts.unsent = totals.unsent;
         counts.groups = self.state.groups.len() as u64;
         let open = self.state.groups.values();
-        counts.open = open.filter(|group| group.page.is_some()).count() as u64;
+        counts.open = open.filter(|group| group.incident.is_some()).count() as u64;
         counts.outbox = self.state.outbox.len() as u64;
     }
 
-    /// The groups as people see them, those with a page first.
+    /// The groups as people see them, those with an incident first.
     pub(super) fn groups(&self, now: Timestamp) -> Vec<GroupView> {
         let groups = self.state.groups.iter();
         let mut views: Vec<GroupView> = groups
@@ -533,11 +533,11 @@ impl Engine {
                 count: group.count,
                 first: group.first,
                 last: group.last,
-                page: group.page.as_ref().map(|page| page.id.clone()),
+                incident: group.incident.as_ref().map(|incident| incident.id.clone()),
                 silenced: self.is_silenced(group, now),
             })
             .collect();
-        views.sort_by_key(|view| Reverse((view.page.is_some(), view.last)));
+        views.sort_by_key(|view| Reverse((view.incident.is_some(), view.last)));
         views
     }
 

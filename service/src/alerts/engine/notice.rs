@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::alerts::{Severity, rule::Trigger};
 
-/// What a notice says of its page.
+/// What a notice says of its incident.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// There is a new page.
+pub enum NoticeKind {
+    /// There is a new incident.
     Opened,
     /// It is more important than was said.
     Raised,
@@ -21,7 +21,7 @@ pub enum Kind {
     Resolved,
 }
 
-impl Kind {
+impl NoticeKind {
     /// The word in payloads.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -34,19 +34,19 @@ impl Kind {
     }
 }
 
-/// What people are told: one page has one `Opened`, then perhaps others, and at last one `Resolved`. All texts are one line, cut, and
+/// What people are told: one incident has one `Opened`, then perhaps others, and at last one `Resolved`. All texts are one line, cut, and
 /// without control characters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Notice {
     /// Rises by one with each notice.
     pub number: u64,
-    /// The page: equal in all notices of it, and of no other.
-    pub page: String,
+    /// The incident: equal in all notices of it, and of no other.
+    pub incident: String,
     /// The group: equal for equal failures of a queue, also after a fix.
     pub group: String,
     /// What is said.
-    pub kind: Kind,
-    /// Why now; of a page that is over what opened it.
+    pub kind: NoticeKind,
+    /// Why now; of an incident that is over what opened it.
     pub trigger: Trigger,
     /// How important it is.
     pub severity: Severity,
@@ -79,11 +79,11 @@ pub struct Notice {
     pub fields: BTreeMap<String, String>,
     /// The rule that decided.
     pub rule: String,
-    /// Failures since the page's group was first seen.
+    /// Failures since the incident's group was first seen.
     pub count: u64,
     /// Failures in the last minute.
     pub per_minute: u32,
-    /// When the page was opened.
+    /// When the incident was opened.
     pub opened: Timestamp,
     /// When its group was first seen.
     pub first: Timestamp,

@@ -50,7 +50,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn input(step: &Step, number: usize, now: Timestamp) -> Input {
     let entry = match step {
         Step::Died(rule, print) => death(RULES[*rule], PRINTS[*print], now),
-        Step::Troubled(state) => Entry::Troubled(Ailment {
+        Step::Troubled(state) => ReportEntry::Troubled(QueueProblem {
             vhost: "/".to_owned(),
             queue: "orders".to_owned(),
             kind: "no_consumer".to_owned(),
@@ -59,19 +59,19 @@ fn input(step: &Step, number: usize, now: Timestamp) -> Input {
             rule: "morning".to_owned(),
             severity: Severity::Morning,
         }),
-        Step::Silence(seconds) => Entry::Asked(Request::Silence(Silence {
+        Step::Silence(seconds) => ReportEntry::Asked(OperatorRequest::Silence(Silence {
             id: "s".to_owned(),
             queue: Some("*".to_owned()),
             until: after(now, Duration::from_secs(*seconds)),
             ..Silence::default()
         })),
-        Step::Lift => Entry::Asked(Request::Lift("s".to_owned())),
+        Step::Lift => ReportEntry::Asked(OperatorRequest::Lift("s".to_owned())),
         Step::Resolve(print) => {
             let subject = Subject::Failure {
                 queue: "orders".to_owned(),
                 fingerprint: PRINTS[*print].to_owned(),
             };
-            Entry::Asked(Request::Resolve(subject.id()))
+            ReportEntry::Asked(OperatorRequest::Resolve(subject.id()))
         }
         Step::NothingParked => return Input::NothingParked(["orders".to_owned()].into()),
         Step::Tick | Step::Time(_) => return Input::Tick,
@@ -98,7 +98,7 @@ proptest! {
     fn a_group_has_one_open_page_and_each_page_is_over_or_still_open(steps in steps()) {
         let mut now = monday();
         let mut engine = Engine::new(settings(), now);
-        // The page that people know of, by group.
+        // The incident that people know of, by group.
         let mut open: BTreeMap<String, String> = BTreeMap::new();
         let mut numbers = 0;
         for (number, step) in steps.iter().enumerate() {
@@ -110,20 +110,20 @@ proptest! {
                 prop_assert!(!notice.channels.is_empty());
                 let known = open.get(&notice.group);
                 match notice.kind {
-                    Kind::Opened => {
+                    NoticeKind::Opened => {
                         prop_assert_eq!(known, None);
-                        open.insert(notice.group.clone(), notice.page.clone());
+                        open.insert(notice.group.clone(), notice.incident.clone());
                     }
-                    Kind::Raised | Kind::Updated => prop_assert_eq!(known, Some(&notice.page)),
-                    Kind::Resolved => {
-                        prop_assert_eq!(known, Some(&notice.page));
+                    NoticeKind::Raised | NoticeKind::Updated => prop_assert_eq!(known, Some(&notice.incident)),
+                    NoticeKind::Resolved => {
+                        prop_assert_eq!(known, Some(&notice.incident));
                         open.remove(&notice.group);
                     }
                 }
             }
             let told = engine.state.groups.iter().filter_map(|(id, group)| {
-                let page = group.page.as_ref().filter(|page| page.due.is_none())?;
-                Some((id.clone(), page.id.clone()))
+                let incident = group.incident.as_ref().filter(|incident| incident.due.is_none())?;
+                Some((id.clone(), incident.id.clone()))
             });
             prop_assert_eq!(&told.collect::<BTreeMap<_, _>>(), &open);
             prop_assert!(engine.state.groups.len() <= engine.settings.most_groups + 1);
@@ -137,13 +137,13 @@ proptest! {
             notices.extend(engine.on(parked, now));
             for notice in notices {
                 match notice.kind {
-                    Kind::Opened => { open.insert(notice.group, notice.page); }
+                    NoticeKind::Opened => { open.insert(notice.group, notice.incident); }
                     _ => { open.remove(&notice.group); }
                 }
             }
         }
         prop_assert!(open.is_empty(), "{:?}", open);
-        prop_assert!(engine.state.groups.values().all(|group| group.page.is_none()));
+        prop_assert!(engine.state.groups.values().all(|group| group.incident.is_none()));
     }
 
     #[test]
@@ -169,12 +169,12 @@ proptest! {
         for (number, step) in steps.iter().enumerate() {
             now = moved(now, step);
             engine.save();
-            let pages = |engine: &Engine| -> Vec<_> {
-                engine.state.groups.values().filter_map(|g| g.page.clone()).collect()
+            let incidents = |engine: &Engine| -> Vec<_> {
+                engine.state.groups.values().filter_map(|g| g.incident.clone()).collect()
             };
-            let before = (pages(&engine), engine.state.silences.clone());
+            let before = (incidents(&engine), engine.state.silences.clone());
             let said = engine.on(input(step, number, now), now);
-            let is_same = before == (pages(&engine), engine.state.silences.clone());
+            let is_same = before == (incidents(&engine), engine.state.silences.clone());
             let is_back = matches!(step, Step::Time(..0));
             prop_assert!(engine.has_decided() || said.is_empty() && (is_same || is_back || engine.has_changed()));
         }

@@ -12,9 +12,9 @@ const SLOTS: i64 = 60 / SLOT;
 /// Counts in slots of five seconds, of the last minute only.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(super) struct Rate(BTreeMap<i64, u32>);
+pub(super) struct MinuteRate(BTreeMap<i64, u32>);
 
-impl Rate {
+impl MinuteRate {
     pub(super) fn count(&mut self, at: Timestamp, now: Timestamp) {
         let (slot, newest) = (slot(at), slot(now));
         // A clock that was set back leaves slots of the future.
@@ -44,7 +44,7 @@ mod tests {
     #[test]
     fn a_minute_is_a_minute_whatever_the_order_and_the_clock() {
         let at = |second: i64| Timestamp::from_second(1_000_000 + second).unwrap();
-        let mut rate = Rate::default();
+        let mut rate = MinuteRate::default();
         for second in [30, 0, 59, 10] {
             rate.count(at(second), at(59));
         }

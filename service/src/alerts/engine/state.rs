@@ -22,21 +22,21 @@ pub(in crate::alerts) struct State {
     pub(super) numbers: u64,
     pub(super) groups: BTreeMap<String, Group>,
     pub(super) silences: Vec<Silence>,
-    pub(super) replicas: BTreeMap<String, Replica>,
-    pub(super) outbox: Vec<Pending>,
-    pub(super) tally: Tally,
+    pub(super) replicas: BTreeMap<String, ReplicaReport>,
+    pub(super) outbox: Vec<PendingNotice>,
+    pub(super) totals: Totals,
 }
 
 /// The last report of a replica.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Replica {
+pub(super) struct ReplicaReport {
     pub(super) sequence: u64,
     pub(super) at: Timestamp,
 }
 
 /// A notice, and the channels that it has not reached yet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Pending {
+pub(super) struct PendingNotice {
     pub(super) notice: Notice,
     pub(super) channels: Vec<String>,
 }
@@ -44,17 +44,17 @@ pub(super) struct Pending {
 /// Numbers since the state began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Tally {
+pub(super) struct Totals {
     /// Failures by severity.
     pub(super) failures: BTreeMap<String, u64>,
-    pub(super) pages: u64,
+    pub(super) incidents: u64,
     pub(super) resolved: u64,
     pub(super) silenced: u64,
     /// Groups that were forgotten before their time.
     pub(super) evicted: u64,
     /// Failures of groups that there was no room for.
     pub(super) ungrouped: u64,
-    /// Happenings that never reached the speaker.
+    /// Events that never reached the leader.
     pub(super) lost: u64,
     pub(super) repeated: u64,
     /// Notices that no longer fitted into the outbox.
@@ -71,13 +71,13 @@ impl State {
             silences: Vec::new(),
             replicas: BTreeMap::new(),
             outbox: Vec::new(),
-            tally: Tally::default(),
+            totals: Totals::default(),
         }
     }
 
     /// Makes it smaller, a step at a time: what people can do without goes first, then whole notices and groups, the oldest first. Whether there
     /// was anything that could go.
-    pub(super) fn shed(&mut self, step: u32) -> bool {
+    pub(super) fn shrink(&mut self, step: u32) -> bool {
         let (groups, outbox) = (&mut self.groups, &mut self.outbox);
         match step {
             0 => (groups.values_mut()).for_each(|group| group.example.fields.clear()),
@@ -94,7 +94,7 @@ impl State {
                         *field = sanitize::cut(field, SHORT);
                     }
                 }
-                for Pending { notice, .. } in outbox.iter_mut() {
+                for PendingNotice { notice, .. } in outbox.iter_mut() {
                     for field in [
                         &mut notice.summary,
                         &mut notice.error,
@@ -106,19 +106,19 @@ impl State {
                 }
             }
             _ => {
-                let idle = groups.iter().filter(|(_, group)| group.page.is_none());
+                let idle = groups.iter().filter(|(_, group)| group.incident.is_none());
                 let mut idle: Vec<_> = idle.map(|(id, group)| (group.last, id.clone())).collect();
                 idle.sort_unstable();
                 idle.truncate(idle.len().div_ceil(2));
                 for (_, id) in &idle {
                     groups.remove(id);
                 }
-                self.tally.evicted += idle.len() as u64;
+                self.totals.evicted += idle.len() as u64;
                 // What people were not told goes last.
                 if idle.is_empty() {
                     let late = outbox.len().div_ceil(2);
                     outbox.drain(..late);
-                    self.tally.unsent += late as u64;
+                    self.totals.unsent += late as u64;
                     return late > 0;
                 }
             }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::alerts::{Hours, Rule};
+use crate::alerts::{BusinessHours, Rule};
 
 /// A Monday, 10:00 UTC.
 pub(super) fn monday() -> Timestamp {
@@ -42,7 +42,7 @@ pub(super) fn settings() -> Settings {
         ]
         .into(),
         silences: Vec::new(),
-        calendar: Hours::default().calendar().unwrap(),
+        calendar: BusinessHours::default().calendar().unwrap(),
         quiet: Duration::from_secs(1_800),
         growing_after: Duration::from_secs(600),
         forget_after: Duration::from_secs(86_400),
@@ -71,7 +71,7 @@ impl Story {
         self
     }
 
-    fn told(&mut self, entries: Vec<Entry>) -> Vec<String> {
+    fn told(&mut self, entries: Vec<ReportEntry>) -> Vec<String> {
         self.sequence += 1;
         let report = Report {
             replica: "r".to_owned(),
@@ -107,7 +107,7 @@ impl Story {
     }
 
     fn trouble_is(&mut self, state: TroubleState) -> Vec<String> {
-        let ailment = Ailment {
+        let problem = QueueProblem {
             vhost: "/".to_owned(),
             queue: "orders".to_owned(),
             kind: "no_consumer".to_owned(),
@@ -116,7 +116,7 @@ impl Story {
             rule: "wake".to_owned(),
             severity: Severity::Wake,
         };
-        self.told(vec![Entry::Troubled(ailment)])
+        self.told(vec![ReportEntry::Troubled(problem)])
     }
 
     fn silence(&mut self, seconds: u64) -> Vec<String> {
@@ -128,23 +128,23 @@ impl Story {
             why: "works on it".to_owned(),
             ..Silence::default()
         };
-        self.told(vec![Entry::Asked(Request::Silence(silence))])
+        self.told(vec![ReportEntry::Asked(OperatorRequest::Silence(silence))])
     }
 }
 
-pub(super) fn death(rule: &str, fingerprint: &str, at: Timestamp) -> Entry {
+pub(super) fn death(rule: &str, fingerprint: &str, at: Timestamp) -> ReportEntry {
     let severity = match rule {
         "count" => Severity::Count,
         "morning" => Severity::Morning,
         _ => Severity::Wake,
     };
-    Entry::Died(Death {
+    ReportEntry::Died(ParkedMessage {
         at,
         queue: "orders".to_owned(),
         fingerprint: fingerprint.to_owned(),
         rule: rule.to_owned(),
         severity,
-        example: Example::default(),
+        example: ParkedExample::default(),
     })
 }
 
@@ -219,7 +219,7 @@ fn a_rule_tells_only_by_its_triggers() {
     );
     let many = (0..100).map(|_| death("count", "c", story.now)).collect();
     assert!(story.told(many).is_empty());
-    assert_eq!(story.engine.state.tally.failures["count"], 100);
+    assert_eq!(story.engine.state.totals.failures["count"], 100);
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn a_silence_silences_until_its_end_and_what_is_told_is_still_over() {
     let mut story = Story::new(monday());
     story.silence(600);
     assert!(story.died("wake", "a").is_empty());
-    assert_eq!(story.engine.state.tally.silenced, 1);
+    assert_eq!(story.engine.state.totals.silenced, 1);
     assert_eq!(
         story.later(600).died("wake", "a"),
         ["opened first > chat,pager"]
@@ -268,7 +268,9 @@ fn a_silence_silences_until_its_end_and_what_is_told_is_still_over() {
     assert!(story.later(601).died("wake", "a").is_empty());
     assert_eq!(story.later(1_800).tick(), ["resolved first > chat,pager"]);
     assert!(story.died("wake", "a").is_empty());
-    story.told(vec![Entry::Asked(Request::Lift("s".to_owned()))]);
+    story.told(vec![ReportEntry::Asked(OperatorRequest::Lift(
+        "s".to_owned(),
+    ))]);
     assert_eq!(story.died("wake", "a"), ["opened again > chat,pager"]);
 }
 
@@ -292,7 +294,7 @@ fn what_becomes_more_important_in_a_silence_is_told_after_it() {
             .engine
             .outbox()
             .iter()
-            .all(|told| told.raised != (told.kind == Kind::Opened))
+            .all(|told| told.raised != (told.kind == NoticeKind::Opened))
     );
 }
 
@@ -332,7 +334,7 @@ fn a_person_says_that_it_is_fixed() {
     let mut story = Story::new(monday());
     story.died("wake", "a");
     let id = story.engine.state.groups.keys().next().unwrap().clone();
-    let fixed = vec![Entry::Asked(Request::Resolve(id))];
+    let fixed = vec![ReportEntry::Asked(OperatorRequest::Resolve(id))];
     assert_eq!(story.told(fixed.clone()), ["resolved first > chat,pager"]);
     assert!(story.told(fixed).is_empty());
     assert_eq!(
@@ -366,15 +368,15 @@ fn more_groups_than_there_is_room_for_are_one_and_what_is_over_makes_room() {
         ["opened first > chat,pager"]
     );
     assert!(story.later(1).died("wake", "e").is_empty());
-    assert_eq!(story.engine.state.tally.ungrouped, 2);
+    assert_eq!(story.engine.state.totals.ungrouped, 2);
     assert!(
         story.engine.state.groups[&Subject::Overflow.id()]
-            .page
+            .incident
             .is_some()
     );
     assert_eq!(story.later(1_800).tick().len(), 4);
     assert_eq!(story.died("wake", "f"), ["opened first > chat,pager"]);
-    assert_eq!(story.engine.state.tally.evicted, 1);
+    assert_eq!(story.engine.state.totals.evicted, 1);
     assert!(story.engine.state.groups.len() <= 4);
 }
 
@@ -387,8 +389,8 @@ fn a_report_counts_once_and_one_that_is_missing_is_counted() {
     assert_eq!(story.engine.state.groups.values().next().unwrap().count, 1);
     story.sequence += 3;
     story.died("wake", "a");
-    let tally = &story.engine.state.tally;
-    assert_eq!((tally.repeated, tally.lost), (1, 3));
+    let totals = &story.engine.state.totals;
+    assert_eq!((totals.repeated, totals.lost), (1, 3));
 }
 
 #[test]
@@ -418,7 +420,7 @@ fn a_state_is_never_too_large_to_be_kept_and_every_page_is_told() {
     let long = "\u{1f600}".repeat(200);
     for number in 0..500 {
         let mut died = death("wake", &format!("f{number}"), story.now);
-        if let Entry::Died(death) = &mut died {
+        if let ReportEntry::Died(death) = &mut died {
             death.example.error.clone_from(&long);
             let fields = (0..20).map(|field| (format!("headers.h{field}"), long.clone()));
             death.example.fields = fields.collect();
@@ -431,11 +433,15 @@ fn a_state_is_never_too_large_to_be_kept_and_every_page_is_told() {
     assert_eq!((next.outbox().len(), next.state.groups.len()), (500, 500));
     // What cannot be made smaller goes, the oldest first.
     for step in 0..40 {
-        story.engine.state.shed(step);
+        story.engine.state.shrink(step);
     }
     assert!(story.engine.state.outbox.is_empty());
-    assert_eq!(story.engine.state.tally.unsent, 500);
-    assert_eq!(story.engine.state.groups.len(), 500, "all have open pages");
+    assert_eq!(story.engine.state.totals.unsent, 500);
+    assert_eq!(
+        story.engine.state.groups.len(),
+        500,
+        "all have open incidents"
+    );
 }
 
 #[test]

@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use retryrmq::{Argument, Client, Publish, Status};
 use tokio::{sync::Mutex, time::timeout};
 
-use super::Memory;
+use super::StateStore;
 use crate::alerts::topology;
 
 /// How long a state that was saved once may be on its way back from a reader that died.
@@ -18,14 +18,14 @@ const ON_ITS_WAY: Duration = Duration::from_secs(5);
 
 /// Keeps the state in a queue. Clones share nothing but the client.
 #[derive(Clone, Debug)]
-pub struct BrokerMemory {
+pub struct BrokerStateStore {
     client: Client,
     queue: String,
     /// One reader at a time in this process.
     reading: std::sync::Arc<Mutex<()>>,
 }
 
-impl BrokerMemory {
+impl BrokerStateStore {
     /// Keeps it in this queue, which is made when it is missing. No other queue of the service has this name.
     #[must_use]
     pub fn new(client: Client, queue: impl Into<String>) -> Self {
@@ -93,7 +93,7 @@ impl BrokerMemory {
     }
 }
 
-impl Memory for BrokerMemory {
+impl StateStore for BrokerStateStore {
     fn load(&self) -> BoxFuture<'_, Result<Option<Vec<u8>>, String>> {
         Box::pin(self.read())
     }

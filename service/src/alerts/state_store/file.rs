@@ -7,15 +7,15 @@ use std::{
 
 use futures_util::future::BoxFuture;
 
-use super::Memory;
+use super::StateStore;
 
 /// Keeps the state in a file that is replaced as a whole.
 #[derive(Clone, Debug)]
-pub struct FileMemory {
+pub struct FileStateStore {
     path: PathBuf,
 }
 
-impl FileMemory {
+impl FileStateStore {
     /// Keeps it there. Its folder must exist.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
@@ -23,7 +23,7 @@ impl FileMemory {
     }
 }
 
-impl Memory for FileMemory {
+impl StateStore for FileStateStore {
     fn load(&self) -> BoxFuture<'_, Result<Option<Vec<u8>>, String>> {
         Box::pin(async {
             match tokio::fs::read(&self.path).await {
@@ -83,13 +83,13 @@ mod tests {
     #[tokio::test]
     async fn a_value_is_replaced_whole_and_a_failure_leaves_the_old_one() {
         let folder = tempfile::tempdir().unwrap();
-        let memory = FileMemory::new(folder.path().join("state"));
+        let memory = FileStateStore::new(folder.path().join("state"));
         assert_eq!(memory.load().await, Ok(None));
         memory.save(b"one".to_vec()).await.unwrap();
         memory.save(b"two".to_vec()).await.unwrap();
         assert_eq!(memory.load().await, Ok(Some(b"two".to_vec())));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
-        let lost = FileMemory::new(folder.path().join("no/such/state"));
+        let lost = FileStateStore::new(folder.path().join("no/such/state"));
         assert!(
             lost.save(b"x".to_vec())
                 .await
@@ -97,7 +97,7 @@ mod tests {
                 .contains("cannot be written")
         );
         assert!(
-            FileMemory::new(folder.path())
+            FileStateStore::new(folder.path())
                 .load()
                 .await
                 .unwrap_err()

@@ -1,14 +1,14 @@
-//! Where the speaker's state is kept, so that timers and open pages outlive it.
+//! Where the leader's state is kept, so that timers and open incidents outlive it.
 
 mod broker;
 mod file;
 
 use futures_util::future::BoxFuture;
 
-pub use self::{broker::BrokerMemory, file::FileMemory};
+pub use self::{broker::BrokerStateStore, file::FileStateStore};
 
 /// Keeps one value. [`save`](Self::save) replaces it as a whole: after a crash there is the old one or the new one.
-pub trait Memory: Send + Sync + 'static {
+pub trait StateStore: Send + Sync + 'static {
     /// The value that was saved last, if there is one.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use retryrmq::Client;
 
-use crate::queue_watch::{Sight, Snapshot};
+use crate::queue_watch::{QueueView, Snapshot};
 
 /// Asks for these queues, passively. One that this user may not ask for, or that belongs to another connection, is left out.
 pub(in crate::queue_watch) async fn ask(
@@ -21,12 +21,12 @@ pub(in crate::queue_watch) async fn ask(
     for (queue, totals) in queues.iter().zip(totals) {
         match totals {
             Ok(Some(totals)) => {
-                let sight = Sight {
+                let view = QueueView {
                     ready: Some(totals.ready.into()),
                     consumers: Some(totals.consumers.into()),
-                    ..Sight::default()
+                    ..QueueView::default()
                 };
-                snapshot.queues.insert(queue.clone(), sight);
+                snapshot.queues.insert(queue.clone(), view);
             }
             Ok(None) => {
                 snapshot.gone.insert(queue.clone());

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use retryrmq_operator::management::{Management, QueueKind};
 
-use crate::queue_watch::{Sight, Snapshot};
+use crate::queue_watch::{QueueView, Snapshot};
 
 /// Exchanges that are asked for their bindings, one request each. Of more it is not known what is bound.
 const MOST_EXCHANGES: usize = 200;
 
-/// Lists all queues. Where it is not known who consumes, [`Sight::consumers`] is [`None`].
+/// Lists all queues. Where it is not known who consumes, [`QueueView::consumers`] is [`None`].
 pub(in crate::queue_watch) async fn list(
     management: &Management,
     vhost: &str,
@@ -18,11 +18,11 @@ pub(in crate::queue_watch) async fn list(
     let queues = management.queues(vhost).await.map_err(failed)?;
     let consumers = consumers(management, vhost).await;
     let bound = bound(management, vhost).await;
-    let sights = queues.into_iter().map(|(name, queue)| {
+    let views = queues.into_iter().map(|(name, queue)| {
         let count = consumers
             .as_ref()
             .map(|consumers| consumers.get(&name).copied().unwrap_or(0));
-        let sight = Sight {
+        let view = QueueView {
             ready: queue.totals.ready,
             unacknowledged: queue.totals.unacknowledged,
             consumers: count,
@@ -30,10 +30,10 @@ pub(in crate::queue_watch) async fn list(
             bound: bound.as_ref().map(|bound| bound.contains(&name)),
             temporary: queue.exclusive || queue.auto_delete || queue.kind == QueueKind::Stream,
         };
-        (name, sight)
+        (name, view)
     });
     Ok(Snapshot {
-        queues: sights.collect(),
+        queues: views.collect(),
         complete: true,
         ..Snapshot::default()
     })

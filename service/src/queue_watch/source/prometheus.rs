@@ -6,13 +6,13 @@ use std::{collections::BTreeMap, path::Path, time::Duration};
 use reqwest::{Client, Url, redirect::Policy};
 
 use crate::{
-    queue_watch::{Sight, Snapshot},
+    queue_watch::{QueueView, Snapshot},
     tls::tls,
 };
 
 /// The largest answer of a node.
 const MOST_BYTES: usize = 64 << 20;
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIME_LIMIT: Duration = Duration::from_secs(20);
 /// The last is there from 4.0 on; before, the one of the channels says the same.
 const FAMILIES: [&str; 4] = [
     "queue_coarse_metrics",
@@ -35,8 +35,8 @@ impl Prometheus {
             .tls_backend_preconfigured(tls(ca)?)
             .redirect(Policy::none())
             .no_proxy()
-            .connect_timeout(PATIENCE)
-            .timeout(PATIENCE)
+            .connect_timeout(TIME_LIMIT)
+            .timeout(TIME_LIMIT)
             .build()
             .map_err(|why| format!("cannot speak HTTP: {}", why.without_url()))?;
         let nodes = nodes.iter().map(|node| {
@@ -80,7 +80,7 @@ impl Prometheus {
                 }
                 let queues = counted
                     .into_iter()
-                    .map(|(name, counts)| (name, counts.sight()));
+                    .map(|(name, counts)| (name, counts.view()));
                 Ok(Snapshot {
                     queues: queues.collect(),
                     complete,
@@ -141,13 +141,13 @@ struct Counts {
 }
 
 impl Counts {
-    fn sight(self) -> Sight {
+    fn view(self) -> QueueView {
         // Of what is dead-lettered at least once and cannot arrive, only the sum knows.
         let ready = match (self.ready, self.all) {
             (Some(ready), Some(all)) => Some(ready.max(all.saturating_sub(self.held.unwrap_or(0)))),
             (ready, _) => ready,
         };
-        Sight {
+        QueueView {
             ready,
             unacknowledged: self.held,
             consumers: self.consumers,
@@ -266,16 +266,16 @@ rabbitmq_detailed_queue_messages_ready{vhost="other",queue="x"} 2
 "#;
         let mut queues = BTreeMap::new();
         take(old, "/", &mut queues);
-        let sight = queues.remove("q\"1\\").unwrap().sight();
+        let view = queues.remove("q\"1\\").unwrap().view();
         assert!(queues.is_empty());
         assert_eq!(
-            sight,
-            Sight {
+            view,
+            QueueView {
                 ready: Some(2),
                 unacknowledged: Some(1),
                 consumers: Some(1),
                 acknowledged: Some(9),
-                ..Sight::default()
+                ..QueueView::default()
             }
         );
         let new = r#"
@@ -285,9 +285,9 @@ rabbitmq_detailed_queue_messages_acked_total{vhost="/",queue="w.retry.1"} 3.0e2
 rabbitmq_detailed_queue_info{vhost="/",queue="s",queue_type="rabbit_stream_queue",membership="leader"} 1
 "#;
         take(new, "/", &mut queues);
-        let sight = queues.remove("w.retry.1").unwrap().sight();
-        assert_eq!((sight.ready, sight.acknowledged), (Some(7), Some(300)));
-        assert!(queues.remove("s").unwrap().sight().temporary);
+        let view = queues.remove("w.retry.1").unwrap().view();
+        assert_eq!((view.ready, view.acknowledged), (Some(7), Some(300)));
+        assert!(queues.remove("s").unwrap().view().temporary);
     }
 
     proptest! {

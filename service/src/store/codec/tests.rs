@@ -51,7 +51,7 @@ proptest! {
         (exchange, routing_key) in ("\\PC{0,60}", "\\PC{0,60}"),
         (delay, body, record) in any::<(u32, Vec<u8>, Vec<u8>)>(),
     ) {
-        let draft = Draft {
+        let draft = MessageDraft {
             exchange,
             routing_key,
             delay: Duration::from_millis(delay.into()),
@@ -87,7 +87,7 @@ proptest! {
 
     #[test]
     fn what_is_cut_off_or_from_another_version_is_refused(made in any_properties(), at in any::<prop::sample::Index>()) {
-        let draft = Draft { routing_key: "orders".to_owned(), ..Draft::default() };
+        let draft = MessageDraft { routing_key: "orders".to_owned(), ..MessageDraft::default() };
         let encoded = properties(&made).unwrap();
         let mut bytes = head(&draft, &encoded);
         prop_assert!(read(&bytes[..at.index(bytes.len())]).is_err());

@@ -10,11 +10,13 @@ use tracing::{debug, error, warn};
 
 use super::{
     AWAY,
-    destination_state::Lines,
-    figures::{Figures, add},
-    scheduling::{self, Load, Sleep},
+    destination_state::DestinationStates,
+    metrics::{DispatcherMetrics, add},
+    scheduling::{self, ClaimWait, Load},
 };
-use crate::store::{Due, Id, Lease, Line, Outlet, Refusal, Result, Store, Wish};
+use crate::store::{
+    ClaimRequest, Destination, DueMessage, Id, Lease, PublishRefused, Result, Sink, Store,
+};
 
 /// How long a message stays that this program cannot read; another replica may be of the version that can.
 const UNREADABLE: Duration = Duration::from_secs(60);
@@ -22,15 +24,15 @@ const UNREADABLE: Duration = Duration::from_secs(60);
 /// Leases that one call names.
 const MANY: usize = 500;
 
-pub(super) struct Desk<S, O> {
+pub(super) struct InFlight<S, O> {
     store: Arc<S>,
-    outlet: Arc<O>,
+    sink: Arc<O>,
     lease: Duration,
-    figures: Arc<Figures>,
-    tasks: JoinSet<Outcome>,
-    flights: HashMap<TaskId, Flight>,
+    dispatcher_metrics: Arc<DispatcherMetrics>,
+    tasks: JoinSet<PublishOutcome>,
+    in_flight_messages: HashMap<TaskId, InFlightMessage>,
     bytes: usize,
-    lines: Lines,
+    destinations: DestinationStates,
     /// Published, and to be deleted. If that takes longer than the lease, they are claimed again, and not published again.
     done: HashMap<Id, Lease>,
     back: Vec<(Lease, Duration)>,
@@ -39,31 +41,35 @@ pub(super) struct Desk<S, O> {
 }
 
 /// A message in hand.
-struct Flight {
+struct InFlightMessage {
     lease: Lease,
-    line: Line,
+    destination: Destination,
     bytes: usize,
     /// When its lease was begun or tried to be extended last.
     since: Instant,
 }
 
-enum Outcome {
+enum PublishOutcome {
     Published,
     GivenUp,
-    Refused(Refusal),
+    Refused(PublishRefused),
 }
 
-impl<S: Store, O: Outlet> Desk<S, O> {
-    pub(super) fn new(store: Arc<S>, outlet: Arc<O>, figures: Arc<Figures>) -> Self {
+impl<S: Store, O: Sink> InFlight<S, O> {
+    pub(super) fn new(
+        store: Arc<S>,
+        sink: Arc<O>,
+        dispatcher_metrics: Arc<DispatcherMetrics>,
+    ) -> Self {
         Self {
             lease: store.lease(),
             store,
-            outlet,
-            figures,
+            sink,
+            dispatcher_metrics,
             tasks: JoinSet::new(),
-            flights: HashMap::new(),
+            in_flight_messages: HashMap::new(),
             bytes: 0,
-            lines: Lines::default(),
+            destinations: DestinationStates::default(),
             done: HashMap::new(),
             back: Vec::new(),
             broker_away_until: Instant::now(),
@@ -80,53 +86,71 @@ impl<S: Store, O: Outlet> Desk<S, O> {
         self.extend().await
     }
 
-    fn note(&mut self, ended: std::result::Result<(TaskId, Outcome), JoinError>) {
+    fn note(&mut self, ended: std::result::Result<(TaskId, PublishOutcome), JoinError>) {
         let (task, outcome) = match ended {
             Ok(ended) => ended,
             Err(why) => {
                 error!(%why, "publishing a message has panicked");
-                (why.id(), Outcome::Refused(Refusal::Line(String::new())))
+                (
+                    why.id(),
+                    PublishOutcome::Refused(PublishRefused::Line(String::new())),
+                )
             }
         };
-        let Some(flight) = self.flights.remove(&task) else {
+        let Some(in_flight_message) = self.in_flight_messages.remove(&task) else {
             return;
         };
-        self.bytes = self.bytes.saturating_sub(flight.bytes);
+        self.bytes = self.bytes.saturating_sub(in_flight_message.bytes);
         let now = Instant::now();
-        let figures = &self.figures;
+        let dispatcher_metrics = &self.dispatcher_metrics;
         match outcome {
-            Outcome::Published | Outcome::GivenUp => {
-                let published = matches!(outcome, Outcome::Published);
+            PublishOutcome::Published | PublishOutcome::GivenUp => {
+                let published = matches!(outcome, PublishOutcome::Published);
                 add(
                     if published {
-                        &figures.published
+                        &dispatcher_metrics.published
                     } else {
-                        &figures.given_up
+                        &dispatcher_metrics.given_up
                     },
                     1,
                 );
-                self.lines.end(&flight.line, flight.bytes, true, now);
-                self.done.insert(flight.lease.id.clone(), flight.lease);
+                self.destinations.end(
+                    &in_flight_message.destination,
+                    in_flight_message.bytes,
+                    true,
+                    now,
+                );
+                self.done
+                    .insert(in_flight_message.lease.id.clone(), in_flight_message.lease);
             }
-            Outcome::Refused(Refusal::Broker(why)) => {
-                add(&figures.refused, 1);
+            PublishOutcome::Refused(PublishRefused::Broker(why)) => {
+                add(&dispatcher_metrics.refused, 1);
                 if self.broker_away_until <= now {
                     warn!(why, "the broker takes nothing");
                     self.broker_away_until = now + AWAY;
                 }
-                self.lines.end(&flight.line, flight.bytes, false, now);
-                self.back.push((flight.lease, Duration::ZERO));
+                self.destinations.end(
+                    &in_flight_message.destination,
+                    in_flight_message.bytes,
+                    false,
+                    now,
+                );
+                self.back.push((in_flight_message.lease, Duration::ZERO));
             }
-            Outcome::Refused(Refusal::Line(why) | Refusal::Hopeless(why)) => {
-                add(&figures.refused, 1);
-                let pause = self.lines.fail(&flight.line, flight.bytes, now);
-                debug!(why, line = ?flight.line, ?pause, "a message was not taken");
-                self.back.push((flight.lease, pause));
+            PublishOutcome::Refused(PublishRefused::Line(why) | PublishRefused::Hopeless(why)) => {
+                add(&dispatcher_metrics.refused, 1);
+                let pause = self.destinations.fail(
+                    &in_flight_message.destination,
+                    in_flight_message.bytes,
+                    now,
+                );
+                debug!(why, destination = ?in_flight_message.destination, ?pause, "a message was not taken");
+                self.back.push((in_flight_message.lease, pause));
             }
         }
-        figures
-            .in_hand
-            .store(self.flights.len() as u64, Ordering::Relaxed);
+        dispatcher_metrics
+            .in_flight
+            .store(self.in_flight_messages.len() as u64, Ordering::Relaxed);
     }
 
     async fn delete(&mut self) -> Result<()> {
@@ -136,7 +160,7 @@ impl<S: Store, O: Outlet> Desk<S, O> {
             for (lease, held) in leases.iter().zip(held) {
                 self.done.remove(&lease.id);
                 if !held {
-                    add(&self.figures.lost, 1);
+                    add(&self.dispatcher_metrics.lost, 1);
                     debug!(id = %lease.id, "published, and the lease had run out: it may be published twice");
                 }
             }
@@ -163,22 +187,24 @@ impl<S: Store, O: Outlet> Desk<S, O> {
     async fn extend(&mut self) -> Result<()> {
         let now = Instant::now();
         let old: Vec<_> = self
-            .flights
+            .in_flight_messages
             .iter()
-            .filter(|(_, flight)| scheduling::is_to_extend(now - flight.since, self.lease))
-            .map(|(task, flight)| (*task, flight.lease.clone()))
+            .filter(|(_, in_flight_message)| {
+                scheduling::is_to_extend(now - in_flight_message.since, self.lease)
+            })
+            .map(|(task, in_flight_message)| (*task, in_flight_message.lease.clone()))
             .collect();
         for part in old.chunks(MANY) {
             let leases: Vec<_> = part.iter().map(|(_, lease)| lease.clone()).collect();
             let extended = self.store.extend(&leases).await?;
             for ((task, _), lease) in part.iter().zip(extended) {
-                let Some(flight) = self.flights.get_mut(task) else {
+                let Some(in_flight_message) = self.in_flight_messages.get_mut(task) else {
                     continue;
                 };
-                flight.since = now;
+                in_flight_message.since = now;
                 // One that is another's now is told so when it is to be deleted.
                 if let Some(lease) = lease {
-                    flight.lease = lease;
+                    in_flight_message.lease = lease;
                 }
             }
         }
@@ -186,26 +212,26 @@ impl<S: Store, O: Outlet> Desk<S, O> {
     }
 
     /// Claims what there is room for, and says what to wait for then.
-    pub(super) async fn claim(&mut self) -> Result<Sleep> {
+    pub(super) async fn claim(&mut self) -> Result<ClaimWait> {
         let now = Instant::now();
         if now < self.broker_away_until {
-            return Ok(Sleep::UntilDone(self.broker_away_until - now));
+            return Ok(ClaimWait::UntilDone(self.broker_away_until - now));
         }
         let left = scheduling::left(Load {
-            messages: self.flights.len(),
+            messages: self.in_flight_messages.len(),
             bytes: self.bytes,
         });
         let Some((limit, bytes)) = scheduling::room(left) else {
-            return Ok(Sleep::UntilDone(AWAY));
+            return Ok(ClaimWait::UntilDone(AWAY));
         };
-        let holds = self.lines.holds(left, now);
-        let passed = holds.iter().any(|hold| hold.pause.is_none());
+        let exclusions = self.destinations.exclusions(left, now);
+        let passed = exclusions.iter().any(|exclusion| exclusion.pause.is_none());
         let claim = self
             .store
-            .claim(&Wish {
+            .claim(&ClaimRequest {
                 limit,
                 bytes,
-                holds,
+                exclusions,
             })
             .await?;
         let claimed = claim.due.len() + claim.unreadable.len();
@@ -213,16 +239,16 @@ impl<S: Store, O: Outlet> Desk<S, O> {
             self.begin(due, now);
         }
         for (lease, why) in claim.unreadable {
-            add(&self.figures.unreadable, 1);
+            add(&self.dispatcher_metrics.unreadable, 1);
             error!(id = %lease.id, why, "a message in the store cannot be read; it stays there");
             self.back.push((lease, UNREADABLE));
         }
         Ok(scheduling::sleep(claimed, claim.next, passed))
     }
 
-    fn begin(&mut self, due: Due, claimed: Instant) {
+    fn begin(&mut self, due: DueMessage, claimed: Instant) {
         if due.again {
-            add(&self.figures.again, 1);
+            add(&self.dispatcher_metrics.again, 1);
         }
         // It was published, and could not be deleted before the lease ran out.
         if let Some(lease) = self.done.get_mut(&due.lease.id) {
@@ -230,35 +256,36 @@ impl<S: Store, O: Outlet> Desk<S, O> {
             return;
         }
         // Its lease ran out while the store was away, and it is being published yet.
-        let ours = |flight: &&mut Flight| flight.lease.id == due.lease.id;
+        let ours =
+            |in_flight_message: &&mut InFlightMessage| in_flight_message.lease.id == due.lease.id;
         if due.again
-            && let Some(flight) = self.flights.values_mut().find(ours)
+            && let Some(in_flight_message) = self.in_flight_messages.values_mut().find(ours)
         {
-            flight.lease = due.lease;
-            flight.since = claimed;
+            in_flight_message.lease = due.lease;
+            in_flight_message.since = claimed;
             return;
         }
-        let line = due.message.line();
+        let destination = due.message.destination();
         let bytes = due.message.draft().body.len();
-        let flight = Flight {
+        let in_flight_message = InFlightMessage {
             lease: due.lease.clone(),
-            line: line.clone(),
+            destination: destination.clone(),
             bytes,
             since: claimed,
         };
-        let outlet = Arc::clone(&self.outlet);
-        let task = self.tasks.spawn(async move { bring(&*outlet, &due).await });
-        self.flights.insert(task.id(), flight);
+        let sink = Arc::clone(&self.sink);
+        let task = self.tasks.spawn(async move { bring(&*sink, &due).await });
+        self.in_flight_messages.insert(task.id(), in_flight_message);
         self.bytes += bytes;
-        self.lines.begin(line, bytes, claimed);
-        self.figures
-            .in_hand
-            .store(self.flights.len() as u64, Ordering::Relaxed);
+        self.destinations.begin(destination, bytes, claimed);
+        self.dispatcher_metrics
+            .in_flight
+            .store(self.in_flight_messages.len() as u64, Ordering::Relaxed);
     }
 
     /// Sleeps; less if something in hand is done, and not so long that a lease would run out.
-    pub(super) async fn rest(&mut self, rest: Sleep, away: bool) {
-        let (Sleep::For(time) | Sleep::UntilDone(time)) = rest else {
+    pub(super) async fn rest(&mut self, rest: ClaimWait, away: bool) {
+        let (ClaimWait::For(time) | ClaimWait::UntilDone(time)) = rest else {
             return;
         };
         let store = Arc::clone(&self.store);
@@ -282,7 +309,7 @@ impl<S: Store, O: Outlet> Desk<S, O> {
 
     /// Waits for what is in hand, and leaves what is not done in time to its leases.
     pub(super) async fn drain(mut self, deadline: Instant) {
-        while !self.flights.is_empty() {
+        while !self.in_flight_messages.is_empty() {
             match timeout_at(deadline, self.tasks.join_next_with_id()).await {
                 Ok(Some(ended)) => self.note(ended),
                 Ok(None) | Err(_) => break,
@@ -293,18 +320,18 @@ impl<S: Store, O: Outlet> Desk<S, O> {
         }
         // What is still being published keeps its lease: it may be confirmed yet, and given back it would surely come twice.
         if let Err(why) = self.settle().await {
-            warn!(%why, in_hand = self.flights.len(), "the store did not take what was done; it is due again when its leases end");
+            warn!(%why, in_flight = self.in_flight_messages.len(), "the store did not take what was done; it is due again when its leases end");
         }
     }
 }
 
-async fn bring<O: Outlet>(outlet: &O, due: &Due) -> Outcome {
-    match outlet.publish(due).await {
-        Ok(()) => Outcome::Published,
-        Err(Refusal::Hopeless(why)) => match outlet.give_up(due, &why).await {
-            Ok(()) => Outcome::GivenUp,
-            Err(refusal) => Outcome::Refused(refusal),
+async fn bring<O: Sink>(sink: &O, due: &DueMessage) -> PublishOutcome {
+    match sink.publish(due).await {
+        Ok(()) => PublishOutcome::Published,
+        Err(PublishRefused::Hopeless(why)) => match sink.give_up(due, &why).await {
+            Ok(()) => PublishOutcome::GivenUp,
+            Err(refusal) => PublishOutcome::Refused(refusal),
         },
-        Err(refusal) => Outcome::Refused(refusal),
+        Err(refusal) => PublishOutcome::Refused(refusal),
     }
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::IDLE;
 
 /// Messages in hand at once.
-pub(super) const IN_HAND: usize = 2_048;
+pub(super) const IN_FLIGHT: usize = 2_048;
 
 /// Bytes of bodies in hand at once, but one message always.
-pub(super) const BYTES_IN_HAND: usize = 64 << 20;
+pub(super) const BYTES_IN_FLIGHT: usize = 64 << 20;
 
 /// Messages of one claim.
 const CLAIM: usize = 256;
@@ -46,16 +46,16 @@ pub(super) struct Load {
 }
 
 /// What there is room for beside what is in hand.
-pub(super) fn left(in_hand: Load) -> Load {
+pub(super) fn left(in_flight: Load) -> Load {
     Load {
-        messages: IN_HAND.saturating_sub(in_hand.messages),
-        bytes: BYTES_IN_HAND.saturating_sub(in_hand.bytes),
+        messages: IN_FLIGHT.saturating_sub(in_flight.messages),
+        bytes: BYTES_IN_FLIGHT.saturating_sub(in_flight.bytes),
     }
 }
 
 /// What messages in hand are counted for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Span {
+pub(super) enum LimitScope {
     /// A queue, or a whole exchange.
     #[default]
     Target,
@@ -65,9 +65,9 @@ pub(super) enum Span {
 
 /// How it stands with a line, or with all lanes of an exchange together.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Standing {
-    pub(super) span: Span,
-    pub(super) in_hand: Load,
+pub(super) struct ScopeState {
+    pub(super) span: LimitScope,
+    pub(super) in_flight: Load,
     /// What there is room for, whatever its line.
     pub(super) left: Load,
     /// Failures since the last success.
@@ -80,7 +80,7 @@ pub(super) struct Standing {
 
 /// Whether to claim messages of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stance {
+pub(super) enum ClaimState {
     /// Claim them.
     Open,
     /// Leave them where they are; there will be room soon.
@@ -89,24 +89,24 @@ pub(super) enum Stance {
     Hold(Duration),
 }
 
-pub(super) fn stance(line: Standing) -> Stance {
-    let most = match line.span {
-        _ if line.failures > 0 => OF_A_LINE_IN_DOUBT,
-        Span::Target => OF_A_TARGET,
-        Span::Lane => OF_A_LANE,
+pub(super) fn claim_state(destination: ScopeState) -> ClaimState {
+    let most = match destination.span {
+        _ if destination.failures > 0 => OF_A_LINE_IN_DOUBT,
+        LimitScope::Target => OF_A_TARGET,
+        LimitScope::Lane => OF_A_LANE,
     };
     // Of all that is in hand it has no more than there is room for yet: several that never answer leave some, too. One message always may.
-    let has_room = line.in_hand.messages < most.min(line.left.messages)
-        && line.in_hand.bytes < line.left.bytes
-        || line.in_hand.messages == 0;
-    if !line.held_for.is_zero() {
-        Stance::Hold(line.held_for)
+    let has_room = destination.in_flight.messages < most.min(destination.left.messages)
+        && destination.in_flight.bytes < destination.left.bytes
+        || destination.in_flight.messages == 0;
+    if !destination.held_for.is_zero() {
+        ClaimState::Hold(destination.held_for)
     } else if has_room {
-        Stance::Open
-    } else if line.quiet_for >= STUCK || line.failures > 0 {
-        Stance::Hold(FIRST_PAUSE)
+        ClaimState::Open
+    } else if destination.quiet_for >= STUCK || destination.failures > 0 {
+        ClaimState::Hold(FIRST_PAUSE)
     } else {
-        Stance::Pass
+        ClaimState::Pass
     }
 }
 
@@ -119,7 +119,7 @@ pub(super) fn room(left: Load) -> Option<(usize, usize)> {
 
 /// What to wait for before the next claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sleep {
+pub(super) enum ClaimWait {
     /// Nothing.
     Not,
     /// So long, or something that was kept in a hurry.
@@ -129,21 +129,21 @@ pub(super) enum Sleep {
 }
 
 /// After a claim.
-pub(super) fn sleep(claimed: usize, next: Option<Duration>, passed: bool) -> Sleep {
+pub(super) fn sleep(claimed: usize, next: Option<Duration>, passed: bool) -> ClaimWait {
     match next {
-        Some(next) if next.is_zero() && claimed > 0 => Sleep::Not,
+        Some(next) if next.is_zero() && claimed > 0 => ClaimWait::Not,
         // All that was looked at waits for a line that is busy.
-        Some(next) if next.is_zero() && passed => Sleep::UntilDone(LEAST * 4),
-        _ if passed => Sleep::UntilDone(next.unwrap_or(IDLE).clamp(LEAST, IDLE)),
-        next => Sleep::For(next.unwrap_or(IDLE).clamp(LEAST, IDLE)),
+        Some(next) if next.is_zero() && passed => ClaimWait::UntilDone(LEAST * 4),
+        _ if passed => ClaimWait::UntilDone(next.unwrap_or(IDLE).clamp(LEAST, IDLE)),
+        next => ClaimWait::For(next.unwrap_or(IDLE).clamp(LEAST, IDLE)),
     }
 }
 
 /// How long to go on waiting once a message is done: until there is room again somebody waits for that, otherwise nobody does.
-pub(super) fn together(sleep: Sleep) -> Duration {
+pub(super) fn together(sleep: ClaimWait) -> Duration {
     match sleep {
-        Sleep::UntilDone(_) => LEAST,
-        Sleep::Not | Sleep::For(_) => LEAST * 4,
+        ClaimWait::UntilDone(_) => LEAST,
+        ClaimWait::Not | ClaimWait::For(_) => LEAST * 4,
     }
 }
 
@@ -173,8 +173,8 @@ mod tests {
             claimed in 0usize..300, next in prop::option::of(any_duration()), passed: bool,
         ) {
             match sleep(claimed, next, passed) {
-                Sleep::Not => prop_assert!(claimed > 0 && next == Some(Duration::ZERO)),
-                Sleep::For(time) | Sleep::UntilDone(time) => {
+                ClaimWait::Not => prop_assert!(claimed > 0 && next == Some(Duration::ZERO)),
+                ClaimWait::For(time) | ClaimWait::UntilDone(time) => {
                     prop_assert!(time >= LEAST && time <= IDLE);
                     if let Some(next) = next {
                         prop_assert!(time <= next.max(LEAST * 4));
@@ -185,29 +185,29 @@ mod tests {
 
         #[test]
         fn a_line_that_is_held_or_full_is_not_claimed(
-            is_lane: bool, in_hand in loads(), others in loads(), failures in 0u32..9, held_for in any_duration(), quiet_for in any_duration(),
+            is_lane: bool, in_flight in loads(), others in loads(), failures in 0u32..9, held_for in any_duration(), quiet_for in any_duration(),
         ) {
-            let span = if is_lane { Span::Lane } else { Span::Target };
+            let span = if is_lane { LimitScope::Lane } else { LimitScope::Target };
             let left = left(Load {
-                messages: in_hand.messages + others.messages,
-                bytes: in_hand.bytes + others.bytes,
+                messages: in_flight.messages + others.messages,
+                bytes: in_flight.bytes + others.bytes,
             });
-            match stance(Standing { span, in_hand, left, failures, held_for, quiet_for }) {
-                Stance::Open => prop_assert!(held_for.is_zero() && in_hand.messages < OF_A_TARGET),
+            match claim_state(ScopeState { span, in_flight, left, failures, held_for, quiet_for }) {
+                ClaimState::Open => prop_assert!(held_for.is_zero() && in_flight.messages < OF_A_TARGET),
                 // Those that are passed over are in the way of others, so only while they move.
-                Stance::Pass => prop_assert!(failures == 0 && quiet_for < STUCK),
-                Stance::Hold(pause) => prop_assert!(!pause.is_zero()),
+                ClaimState::Pass => prop_assert!(failures == 0 && quiet_for < STUCK),
+                ClaimState::Hold(pause) => prop_assert!(!pause.is_zero()),
             }
         }
 
         #[test]
-        fn no_more_is_claimed_than_there_is_room_for(in_hand in loads()) {
-            match room(left(in_hand)) {
+        fn no_more_is_claimed_than_there_is_room_for(in_flight in loads()) {
+            match room(left(in_flight)) {
                 Some((messages, room)) => {
-                    prop_assert!(in_hand.messages + messages <= IN_HAND);
-                    prop_assert!(in_hand.bytes + room <= BYTES_IN_HAND);
+                    prop_assert!(in_flight.messages + messages <= IN_FLIGHT);
+                    prop_assert!(in_flight.bytes + room <= BYTES_IN_FLIGHT);
                 }
-                None => prop_assert!(in_hand.messages >= IN_HAND || in_hand.bytes >= BYTES_IN_HAND),
+                None => prop_assert!(in_flight.messages >= IN_FLIGHT || in_flight.bytes >= BYTES_IN_FLIGHT),
             }
         }
 

@@ -13,16 +13,16 @@ use crate::store::{Error, Result};
 ///
 /// # Errors
 /// [`Error::Configuration`] with the file that cannot be used, [`Error::Away`] where it does not answer in time.
-pub(super) async fn read(tls: &Tls, patience: Duration) -> Result<TlsCertificates> {
+pub(super) async fn read(tls: &Tls, time_limit: Duration) -> Result<TlsCertificates> {
     let client_tls = match (&tls.certificate_file, &tls.key_file) {
         (Some(certificate), Some(key)) => Some(ClientTlsConfig {
-            client_cert: pem(certificate, patience, "certificate", has_certificate).await?,
-            client_key: pem(key, patience, "private key", has_key).await?,
+            client_cert: pem(certificate, time_limit, "certificate", has_certificate).await?,
+            client_key: pem(key, time_limit, "private key", has_key).await?,
         }),
         _ => None,
     };
     let root_cert = match &tls.ca_file {
-        Some(file) => Some(pem(file, patience, "certificate", has_certificate).await?),
+        Some(file) => Some(pem(file, time_limit, "certificate", has_certificate).await?),
         None => None,
     };
     Ok(TlsCertificates {
@@ -34,14 +34,14 @@ pub(super) async fn read(tls: &Tls, patience: Duration) -> Result<TlsCertificate
 /// A file without what it is there for would mean "trust nobody" or "show nothing", and be told as a fault of the server.
 async fn pem(
     file: &Path,
-    patience: Duration,
+    time_limit: Duration,
     what: &str,
-    holds: fn(&[u8]) -> bool,
+    exclusions: fn(&[u8]) -> bool,
 ) -> Result<Vec<u8>> {
-    let read = secret_file::read_certificates(file, patience).await;
+    let read = secret_file::read_certificates(file, time_limit).await;
     let bytes =
         read.map_err(|why| failure::unread(&format!("a {what} of [store.redis.tls]"), file, &why))?;
-    if holds(&bytes) {
+    if exclusions(&bytes) {
         return Ok(bytes);
     }
     Err(Error::Configuration(format!(

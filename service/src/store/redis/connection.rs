@@ -11,7 +11,7 @@ use crate::store::{Error, Result};
 
 /// Whom to log in at.
 #[derive(Clone, Copy)]
-pub(super) enum Login {
+pub(super) enum RedisLogin {
     Server,
     Sentinel,
 }
@@ -23,7 +23,7 @@ pub(super) struct Connection {
 }
 
 /// A connection is of no more use.
-pub(super) struct Lost {
+pub(super) struct ConnectionLost {
     pub(super) error: Error,
     /// It was closed, rather than that nothing came in time.
     pub(super) closed: bool,
@@ -34,7 +34,7 @@ pub(super) async fn open(
     configuration: &Configuration,
     host: &str,
     port: u16,
-    login: Login,
+    login: RedisLogin,
 ) -> Result<Connection> {
     let address = if host.contains(':') {
         format!("[{host}]:{port}")
@@ -42,15 +42,15 @@ pub(super) async fn open(
         format!("{host}:{port}")
     };
     let plain = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2);
-    let patience = configuration.timeout;
+    let time_limit = configuration.timeout;
     let settings = match login {
-        Login::Server => {
+        RedisLogin::Server => {
             let plain = plain.set_db(configuration.database.into());
-            configuration.secret().login(plain, patience).await?
+            configuration.secret().login(plain, time_limit).await?
         }
-        Login::Sentinel => {
+        RedisLogin::Sentinel => {
             let secret = configuration.sentinel_secret();
-            secret.login(plain, patience).await?
+            secret.login(plain, time_limit).await?
         }
     };
     let client = match &configuration.tls {
@@ -58,7 +58,7 @@ pub(super) async fn open(
             .into_connection_info()
             .and_then(|to| Client::open(to.set_redis_settings(settings))),
         Some(tls) => {
-            let certificates = certificates::read(tls, patience).await?;
+            let certificates = certificates::read(tls, time_limit).await?;
             // Another user of rustls in this process may have chosen one.
             let _ = rustls::crypto::ring::default_provider().install_default();
             ConnectionAddr::TcpTls {
@@ -98,21 +98,21 @@ impl Connection {
     pub(super) async fn ask_all(
         &self,
         commands: &Pipeline,
-    ) -> std::result::Result<Vec<Value>, Lost> {
+    ) -> std::result::Result<Vec<Value>, ConnectionLost> {
         let count = commands.len();
         let answers = self
             .open
             .clone()
             .send_packed_commands(commands, 0, count)
             .await
-            .map_err(|why| Lost {
+            .map_err(|why| ConnectionLost {
                 error: failure::lost(&self.address, &why),
                 closed: why.is_connection_dropped(),
             })?;
         if answers.len() == count {
             Ok(answers)
         } else {
-            Err(Lost {
+            Err(ConnectionLost {
                 error: failure::unexpected(&self.address),
                 closed: false,
             })

@@ -31,8 +31,8 @@ pub use configuration::{Configuration, Mode, Tls};
 
 use self::{durability::Durability, pool::Pool, reply::Reply, scripts::Script};
 use super::{
-    Arrival, Cancelled, Claim, Hold, Id, Kept, Lease, Line, Listed, Listing, Page, Result, Store,
-    Wish, codec::milliseconds, due_dispatcher::IDLE,
+    CancelResult, Claim, ClaimRequest, Destination, Exclusion, Id, Lease, ListedMessage, Listing,
+    Page, Result, Store, StoreResult, StoredMessage, codec::milliseconds, due_dispatcher::IDLE,
 };
 
 /// Messages that one script keeps.
@@ -117,7 +117,7 @@ impl RedisStore {
     }
 
     /// Keeps messages and waits for their safety on the same connection: the answer of another says nothing about them.
-    async fn keep_all(&self, batch: &[Kept]) -> Result<Vec<Arrival>> {
+    async fn keep_all(&self, batch: &[StoredMessage]) -> Result<Vec<StoreResult>> {
         let mut commands = Pipeline::new();
         for part in parts(batch) {
             let mut call = self.call(&scripts::KEEP);
@@ -128,7 +128,7 @@ impl RedisStore {
                     .arg(kept.nonce())
                     .arg(u8::from(kept.is_known_again()))
                     .arg(milliseconds(draft.delay))
-                    .arg(kept.line().key())
+                    .arg(kept.destination().key())
                     .arg(kept.head())
                     .arg(&draft.body);
             }
@@ -144,7 +144,11 @@ impl RedisStore {
         let mut arrivals = Vec::with_capacity(batch.len());
         for answer in answers {
             for flag in Reply::new(&address, answer)?.flags()? {
-                arrivals.push(if flag { Arrival::New } else { Arrival::Known });
+                arrivals.push(if flag {
+                    StoreResult::New
+                } else {
+                    StoreResult::Known
+                });
             }
         }
         self.durability.judge(&address, &waited)?;
@@ -164,7 +168,7 @@ impl RedisStore {
 }
 
 /// Splits a batch by number and size.
-fn parts(mut batch: &[Kept]) -> Vec<&[Kept]> {
+fn parts(mut batch: &[StoredMessage]) -> Vec<&[StoredMessage]> {
     let mut parts = Vec::new();
     while !batch.is_empty() {
         let mut bytes = 0;
@@ -185,7 +189,7 @@ fn parts(mut batch: &[Kept]) -> Vec<&[Kept]> {
 }
 
 impl Store for RedisStore {
-    async fn keep(&self, batch: &[Kept]) -> Result<Vec<Arrival>> {
+    async fn keep(&self, batch: &[StoredMessage]) -> Result<Vec<StoreResult>> {
         if batch.is_empty() {
             return Ok(Vec::new());
         }
@@ -196,19 +200,19 @@ impl Store for RedisStore {
         arrivals
     }
 
-    async fn claim(&self, wish: &Wish) -> Result<Claim> {
-        let scan = if wish.holds.is_empty() {
-            wish.limit
+    async fn claim(&self, request: &ClaimRequest) -> Result<Claim> {
+        let scan = if request.exclusions.is_empty() {
+            request.limit
         } else {
             SCAN
         };
         let mut call = self.call(&scripts::CLAIM);
-        call.arg(wish.limit)
-            .arg(wish.bytes)
+        call.arg(request.limit)
+            .arg(request.bytes)
             .arg(scan)
             .arg(milliseconds(self.lease));
-        for Hold { line, pause } in &wish.holds {
-            call.arg(line.tag());
+        for Exclusion { destination, pause } in &request.exclusions {
+            call.arg(destination.tag());
             match pause {
                 Some(pause) => call.arg(milliseconds(*pause)),
                 None => call.arg(-1),
@@ -251,23 +255,27 @@ impl Store for RedisStore {
             .arg(id)
             .arg(page.limit.min(SCAN))
             .arg(SCAN)
-            .arg(page.line.as_ref().map_or_else(String::new, Line::tag));
+            .arg(
+                page.destination
+                    .as_ref()
+                    .map_or_else(String::new, Destination::tag),
+            );
         self.run(call).await?.listing()
     }
 
-    async fn find(&self, id: &Id) -> Result<Option<Listed>> {
+    async fn find(&self, id: &Id) -> Result<Option<ListedMessage>> {
         let mut call = self.call(&scripts::FIND);
         call.arg(id.as_str());
         self.run(call).await?.found()
     }
 
-    async fn cancel(&self, id: &Id) -> Result<Cancelled> {
+    async fn cancel(&self, id: &Id) -> Result<CancelResult> {
         let mut call = self.call(&scripts::CANCEL);
         call.arg(id.as_str());
         self.run_once(call).await?.cancelled()
     }
 
-    async fn count(&self) -> Result<Vec<(Line, u64)>> {
+    async fn count(&self) -> Result<Vec<(Destination, u64)>> {
         let (total, counts) = self.run(self.call(&scripts::COUNT)).await?.counts()?;
         if counts.iter().map(|(_, count)| count).sum::<u64>() == total {
             return Ok(counts);
@@ -299,19 +307,19 @@ impl Store for RedisStore {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::Draft, *};
+    use super::{super::MessageDraft, *};
 
-    fn kept(size: usize) -> Kept {
-        Kept::new(Draft {
+    fn kept(size: usize) -> StoredMessage {
+        StoredMessage::new(MessageDraft {
             body: vec![0; size],
-            ..Draft::default()
+            ..MessageDraft::default()
         })
         .unwrap()
     }
 
     #[test]
     fn a_batch_is_split_by_number_and_size() {
-        let sizes = |batch: &[Kept]| {
+        let sizes = |batch: &[StoredMessage]| {
             parts(batch)
                 .iter()
                 .map(|part| part.len())

@@ -6,7 +6,8 @@ use redis::{FromRedisValue, Value, from_redis_value};
 
 use super::failure;
 use crate::store::{
-    Cancelled, Claim, Due, Error, Id, Kept, Lease, Line, Listed, Listing, Place, Result, codec,
+    CancelResult, Claim, Destination, DueMessage, Error, Id, Lease, ListedMessage, Listing,
+    Position, Result, StoredMessage, codec,
 };
 
 /// The answer of a script, and whose it is.
@@ -83,8 +84,8 @@ impl Reply {
                 token: token.clone(),
             };
             match codec::read(&bytes) {
-                Ok(draft) => claim.due.push(Due {
-                    message: Kept::restored(lease.id.clone(), draft),
+                Ok(draft) => claim.due.push(DueMessage {
+                    message: StoredMessage::restored(lease.id.clone(), draft),
                     lease,
                     late: Duration::from_millis(late),
                     again: again != 0,
@@ -107,11 +108,11 @@ impl Reply {
         Ok(Listing {
             messages,
             total,
-            next: (!id.is_empty()).then_some(Place { score, id }),
+            next: (!id.is_empty()).then_some(Position { score, id }),
         })
     }
 
-    pub(super) fn found(self) -> Result<Option<Listed>> {
+    pub(super) fn found(self) -> Result<Option<ListedMessage>> {
         let mut items = self.items()?;
         if items.is_empty() {
             return Ok(None);
@@ -119,23 +120,23 @@ impl Reply {
         items.listed()
     }
 
-    pub(super) fn cancelled(self) -> Result<Cancelled> {
+    pub(super) fn cancelled(self) -> Result<CancelResult> {
         match self.value {
-            Value::Int(0) => Ok(Cancelled::Unknown),
-            Value::Int(1) => Ok(Cancelled::Done),
-            Value::Int(2) => Ok(Cancelled::TooLate),
+            Value::Int(0) => Ok(CancelResult::Unknown),
+            Value::Int(1) => Ok(CancelResult::Done),
+            Value::Int(2) => Ok(CancelResult::TooLate),
             _ => Err(failure::unexpected(&self.address)),
         }
     }
 
     /// How many messages there are, and how many of them wait for each line. Without a line that has lost its name.
-    pub(super) fn counts(self) -> Result<(u64, Vec<(Line, u64)>)> {
+    pub(super) fn counts(self) -> Result<(u64, Vec<(Destination, u64)>)> {
         let mut items = self.items()?;
         let total = items.next()?;
         let mut counts = Vec::new();
         while !items.is_empty() {
             let (key, count): (String, u64) = (items.next()?, items.next()?);
-            counts.extend(Line::from_key(&key).map(|line| (line, count)));
+            counts.extend(Destination::from_key(&key).map(|destination| (destination, count)));
         }
         counts.sort();
         Ok((total, counts))
@@ -168,7 +169,7 @@ impl Items {
         })
     }
 
-    fn listed(&mut self) -> Result<Option<Listed>> {
+    fn listed(&mut self) -> Result<Option<ListedMessage>> {
         let name: String = self.next()?;
         let remaining = Duration::from_millis(self.next()?);
         let claimed = self.next::<i64>()? != 0;
@@ -178,8 +179,8 @@ impl Items {
         let Ok(draft) = codec::read(&bytes) else {
             return Ok(None);
         };
-        Ok(Some(Listed {
-            message: Kept::restored(id, draft),
+        Ok(Some(ListedMessage {
+            message: StoredMessage::restored(id, draft),
             body_size,
             due,
             remaining,

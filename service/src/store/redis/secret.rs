@@ -23,20 +23,20 @@ impl Secret<'_> {
     pub(super) async fn login(
         &self,
         mut into: RedisConnectionInfo,
-        patience: Duration,
+        time_limit: Duration,
     ) -> Result<RedisConnectionInfo> {
         if let Some(name) = self.username {
             into = into.set_username(name);
         }
-        if let Some(password) = self.password(patience).await? {
+        if let Some(password) = self.password(time_limit).await? {
             into = into.set_password(password);
         }
         Ok(into)
     }
 
-    async fn password(&self, patience: Duration) -> Result<Option<String>> {
+    async fn password(&self, time_limit: Duration) -> Result<Option<String>> {
         if let Some(file) = self.file {
-            return first_line(file, patience).await.map(Some);
+            return first_line(file, time_limit).await.map(Some);
         }
         let Some(variable) = self.variable else {
             return Ok(None);
@@ -50,8 +50,8 @@ impl Secret<'_> {
     }
 }
 
-async fn first_line(file: &Path, patience: Duration) -> Result<String> {
-    let text = secret_file::read(file, patience)
+async fn first_line(file: &Path, time_limit: Duration) -> Result<String> {
+    let text = secret_file::read(file, time_limit)
         .await
         .map_err(|why| failure::unread("the password of Redis", file, &why))?;
     Ok(text.lines().next().unwrap_or_default().to_owned())

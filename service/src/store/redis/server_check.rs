@@ -49,7 +49,7 @@ pub(super) fn judge(
             pair.into_iter().nth(1)
         }
     };
-    let server = Server::read(&info);
+    let server = ServerInfo::read(&info);
     server.takes_messages(address)?;
     if configuration.fsync {
         let assumed = configuration.appendfsync_always.then_some("always");
@@ -59,7 +59,7 @@ pub(super) fn judge(
 }
 
 /// What a server says of itself.
-struct Server<'a> {
+struct ServerInfo<'a> {
     version: &'a str,
     valkey: bool,
     role: Option<&'a str>,
@@ -68,7 +68,7 @@ struct Server<'a> {
     policy: Option<&'a str>,
 }
 
-impl<'a> Server<'a> {
+impl<'a> ServerInfo<'a> {
     fn read(info: &'a str) -> Self {
         let field = |name: &str| {
             info.lines()

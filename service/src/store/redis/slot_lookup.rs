@@ -5,7 +5,7 @@ use redis::{Value, from_redis_value};
 
 use super::{
     configuration::{Configuration, Mode},
-    connection::{Connection, Login, open},
+    connection::{Connection, RedisLogin, open},
     failure,
 };
 use crate::store::{Error, Result};
@@ -15,7 +15,7 @@ pub(super) async fn reach(configuration: &Configuration, key: &str) -> Result<Co
     let mut last = Error::Away("no address of Redis answers".to_owned());
     for (host, port) in configuration.hosts()? {
         let reached = match configuration.mode {
-            Mode::Single => open(configuration, &host, port, Login::Server).await,
+            Mode::Single => open(configuration, &host, port, RedisLogin::Server).await,
             Mode::Sentinel => by_sentinel(configuration, &host, port).await,
             Mode::Cluster => by_cluster(configuration, &host, port, key).await,
         };
@@ -31,7 +31,7 @@ pub(super) async fn reach(configuration: &Configuration, key: &str) -> Result<Co
 }
 
 async fn by_sentinel(configuration: &Configuration, host: &str, port: u16) -> Result<Connection> {
-    let sentinel = open(configuration, host, port, Login::Sentinel).await?;
+    let sentinel = open(configuration, host, port, RedisLogin::Sentinel).await?;
     let master = configuration.master.as_deref().unwrap_or_default();
     let mut asked = redis::cmd("SENTINEL");
     asked.arg("get-master-addr-by-name").arg(master);
@@ -42,7 +42,7 @@ async fn by_sentinel(configuration: &Configuration, host: &str, port: u16) -> Re
             sentinel.address()
         )));
     };
-    open(configuration, &host, port, Login::Server).await
+    open(configuration, &host, port, RedisLogin::Server).await
 }
 
 async fn by_cluster(
@@ -51,7 +51,7 @@ async fn by_cluster(
     port: u16,
     key: &str,
 ) -> Result<Connection> {
-    let node = open(configuration, host, port, Login::Server).await?;
+    let node = open(configuration, host, port, RedisLogin::Server).await?;
     let mut asked = redis::cmd("CLUSTER");
     asked.arg("KEYSLOT").arg(key);
     let slot: u64 = read(&node, node.ask(asked).await?)?;
@@ -62,7 +62,7 @@ async fn by_cluster(
         // A node that does not know its own name is where it was reached.
         Some((owner, port)) => {
             let owner = if owner.is_empty() { host } else { &owner };
-            open(configuration, owner, port, Login::Server).await
+            open(configuration, owner, port, RedisLogin::Server).await
         }
         None => Err(Error::Away(format!(
             "no node of the cluster has slot {slot} now, says the one at {}",

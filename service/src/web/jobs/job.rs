@@ -12,7 +12,7 @@ const MOST: usize = 10_000;
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq)]
-pub(in super::super) enum Work {
+pub(in super::super) enum JobKind {
     /// Parked messages with these marks go back to their queue.
     Replay(Vec<String>),
     /// Parked messages with these marks are dropped, and kept for a while.
@@ -31,7 +31,7 @@ pub(in super::super) enum Work {
     Search(String),
 }
 
-impl Work {
+impl JobKind {
     /// For programs and addresses.
     pub(in super::super) fn word(&self) -> &'static str {
         match self {
@@ -68,7 +68,7 @@ impl Work {
 
 /// What became of one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) struct Outcome {
+pub(in super::super) struct MessageOutcome {
     pub(in super::super) mark: String,
     pub(in super::super) message_id: Option<String>,
     pub(in super::super) went_well: bool,
@@ -80,7 +80,7 @@ pub(in super::super) struct Outcome {
 #[derive(Debug)]
 pub(in super::super) struct Job {
     pub(in super::super) id: String,
-    /// What it does: [`Work::word`].
+    /// What it does: [`JobKind::word`].
     pub(in super::super) word: &'static str,
     /// Its results are hits.
     pub(in super::super) is_search: bool,
@@ -99,14 +99,14 @@ pub(in super::super) struct Progress {
     pub(in super::super) told: usize,
     /// How many of them went well.
     pub(in super::super) well: usize,
-    pub(in super::super) outcomes: Vec<Outcome>,
+    pub(in super::super) outcomes: Vec<MessageOutcome>,
     pub(in super::super) notes: Vec<String>,
     pub(in super::super) fault: Option<String>,
     pub(in super::super) ended: Option<Timestamp>,
 }
 
 impl Job {
-    pub(super) fn new(work: &Work, queue: &str, who: &str) -> Self {
+    pub(super) fn new(work: &JobKind, queue: &str, who: &str) -> Self {
         let state = Progress {
             total: work.count(),
             ..Progress::default()
@@ -114,7 +114,7 @@ impl Job {
         Self {
             id: format!("{:016x}", fastrand::u64(..)),
             word: work.word(),
-            is_search: matches!(work, Work::Search(_)),
+            is_search: matches!(work, JobKind::Search(_)),
             queue: queue.to_owned(),
             who: who.to_owned(),
             begun: Timestamp::now(),
@@ -138,7 +138,7 @@ impl Job {
         self.lock().done += 1;
     }
 
-    pub(super) fn add(&self, outcome: Outcome) {
+    pub(super) fn add(&self, outcome: MessageOutcome) {
         let mut state = self.lock();
         state.told += 1;
         state.well += usize::from(outcome.went_well);
@@ -167,9 +167,9 @@ mod tests {
 
     #[test]
     fn outcomes_that_are_not_kept_are_counted() {
-        let job = Job::new(&Work::Drop(Vec::new()), "orders", "ana");
+        let job = Job::new(&JobKind::Drop(Vec::new()), "orders", "ana");
         for number in 0..MOST + 5 {
-            job.add(Outcome {
+            job.add(MessageOutcome {
                 mark: format!("{number:016x}"),
                 message_id: None,
                 went_well: number % 2 == 0,

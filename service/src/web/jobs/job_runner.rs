@@ -8,20 +8,20 @@ use std::{
 };
 
 use retryrmq::{
-    Backoff, Browse, Client, Policy, Record, Resend, Rung, Waiter, dropped_queue, parking_queue,
-    terminal_escape,
+    Backoff, Browse, Client, Policy, Record, Resend, WaitingMessage, WaitingQueue, dropped_queue,
+    parking_queue, terminal_escape,
 };
 
 use tokio::sync::watch;
 
-use super::{Job, Outcome, Work};
+use super::{Job, JobKind, MessageOutcome};
 use crate::{
-    Book,
-    alerting_runtime::Running,
-    history::{Deed, Event, History},
+    ServiceConfig,
+    alerting_runtime::RunningTasks,
+    history::{Event, History, HistoryAction},
     intake::is_packed,
     memory_budget::MemoryBudget,
-    web::body::{Masks, Wardrobe},
+    web::body::{MaskCache, QueueMasks},
 };
 
 /// As many copies are on their way at a time.
@@ -40,13 +40,13 @@ const NOT_THERE: &str = "it is not there, or somebody else holds it: nothing was
 const NOT_KEPT: &str = "it is not kept any more, or somebody else holds it: nothing was done";
 const NOT_WAITING: &str = "it does not wait any more: it came back, or somebody else holds it";
 
-pub(super) struct Walk<'a> {
+pub(super) struct JobRunner<'a> {
     pub(super) client: &'a Client,
     pub(super) history: &'a History,
-    pub(super) running: &'a Running,
+    pub(super) running: &'a RunningTasks,
     pub(super) job: &'a Job,
-    pub(super) work: &'a Work,
-    pub(super) book: &'a Book,
+    pub(super) work: &'a JobKind,
+    pub(super) service_config: &'a ServiceConfig,
     pub(super) memory: &'a MemoryBudget,
     /// Whether the service ends: a walk stops then where nothing is in two places.
     pub(super) ends: watch::Receiver<bool>,
@@ -54,34 +54,34 @@ pub(super) struct Walk<'a> {
     pub(super) told: Mutex<HashSet<String>>,
 }
 
-impl Walk<'_> {
+impl JobRunner<'_> {
     /// # Errors
     /// Why it ended early, in a sentence. What was done by then stands in the outcomes.
     pub(super) async fn run(&self) -> Result<(), String> {
         match self.work {
-            Work::Replay(marks) => {
-                let ended = self.settle(Deed::Replayed, marks).await;
+            JobKind::Replay(marks) => {
+                let ended = self.settle(HistoryAction::Replayed, marks).await;
                 self.tell_rest(marks, ended, NOT_THERE)
             }
-            Work::Drop(marks) => {
-                let ended = self.settle(Deed::Dropped, marks).await;
+            JobKind::Drop(marks) => {
+                let ended = self.settle(HistoryAction::Dropped, marks).await;
                 self.tell_rest(marks, ended, NOT_THERE)
             }
-            Work::Restore(marks) => {
-                let ended = self.settle(Deed::Restored, marks).await;
+            JobKind::Restore(marks) => {
+                let ended = self.settle(HistoryAction::Restored, marks).await;
                 self.tell_rest(marks, ended, NOT_KEPT)
             }
-            Work::Cancel(marks) => {
+            JobKind::Cancel(marks) => {
                 let ended = self.cancel(marks).await;
                 self.tell_rest(marks, ended, NOT_WAITING)?;
                 // What was parked just now is known by name then.
                 self.look(None).await
             }
-            Work::Silence(silence) => {
+            JobKind::Silence(silence) => {
                 let mut silence = silence.clone();
                 silence.id.clone_from(&self.job.id);
                 let event = Event {
-                    event: Deed::Silenced,
+                    event: HistoryAction::Silenced,
                     queue: self.job.queue.clone(),
                     fingerprint: silence.fingerprint.clone(),
                     ..self.begun()
@@ -93,9 +93,9 @@ impl Walk<'_> {
                 );
                 Ok(())
             }
-            Work::Close { group, fingerprint } => {
+            JobKind::Close { group, fingerprint } => {
                 let event = Event {
-                    event: Deed::Closed,
+                    event: HistoryAction::Closed,
                     queue: self.job.queue.clone(),
                     fingerprint: Some(fingerprint.clone()).filter(|print| !print.is_empty()),
                     ..self.begun()
@@ -108,8 +108,8 @@ impl Walk<'_> {
                 );
                 Ok(())
             }
-            Work::Look => self.look(None).await,
-            Work::Search(text) => self.look(Some(text.to_lowercase())).await,
+            JobKind::Look => self.look(None).await,
+            JobKind::Search(text) => self.look(Some(text.to_lowercase())).await,
         }
     }
 
@@ -125,7 +125,7 @@ impl Walk<'_> {
     fn begun(&self) -> Event {
         let event = Event {
             at: jiff::Timestamp::now(),
-            event: Deed::Begun,
+            event: HistoryAction::Begun,
             queue: self.job.queue.clone(),
             command: Some(self.job.word.to_owned()),
             ..Event::default()
@@ -138,18 +138,18 @@ impl Walk<'_> {
     }
 
     /// Replays, drops, or parks again what was dropped.
-    async fn settle(&self, deed: Deed, marks: &[String]) -> Result<(), String> {
+    async fn settle(&self, action: HistoryAction, marks: &[String]) -> Result<(), String> {
         self.goes_on()?;
         self.write(&[self.begun()]).await?;
         let mut parked = self.client.parked(&self.job.queue);
-        if deed == Deed::Restored {
+        if action == HistoryAction::Restored {
             parked = parked.dropped();
         }
         let mut browse = parked.browse().await.map_err(sentence)?;
         let mut left: HashSet<&str> = marks.iter().map(String::as_str).collect();
         let walked = async {
-            if deed == Deed::Dropped {
-                let keep = self.book.page().keep_dropped.0;
+            if action == HistoryAction::Dropped {
+                let keep = self.service_config.page().keep_dropped.0;
                 parked.make_dropped(keep).await.map_err(sentence)?;
             }
             let mut wave: Vec<Record> = Vec::new();
@@ -161,10 +161,10 @@ impl Walk<'_> {
                     wave.push(record);
                 }
                 if wave.len() == WAVE {
-                    self.flush(&mut browse, deed, &mut wave).await?;
+                    self.flush(&mut browse, action, &mut wave).await?;
                 }
             }
-            self.flush(&mut browse, deed, &mut wave).await
+            self.flush(&mut browse, action, &mut wave).await
         }
         .await;
         let closed = browse.close().await.map_err(sentence);
@@ -174,7 +174,7 @@ impl Walk<'_> {
     async fn flush(
         &self,
         browse: &mut Browse,
-        deed: Deed,
+        action: HistoryAction,
         wave: &mut Vec<Record>,
     ) -> Result<(), String> {
         let records = std::mem::take(wave);
@@ -183,25 +183,25 @@ impl Walk<'_> {
         }
         let queue = &self.job.queue;
         let event = |record: &Record| {
-            let mut event = Event::to_record(deed, queue, record);
-            if deed == Deed::Replayed {
+            let mut event = Event::to_record(action, queue, record);
+            if action == HistoryAction::Replayed {
                 event.to = Some(record.home.clone());
             }
             event.by(&self.job.who, &self.job.id)
         };
-        let answers = match deed {
-            Deed::Replayed => {
+        let answers = match action {
+            HistoryAction::Replayed => {
                 let copies: Vec<_> = records.iter().map(Resend::of).collect();
                 browse.send(&copies).await
             }
-            Deed::Restored => browse.copy_to(&records, &parking_queue(queue)).await,
+            HistoryAction::Restored => browse.copy_to(&records, &parking_queue(queue)).await,
             _ => {
                 let kept_in = dropped_queue(queue);
                 browse.copy_to(&records, &kept_in).await
             }
         };
-        let stays = match deed {
-            Deed::Restored => "still among the dropped messages",
+        let stays = match action {
+            HistoryAction::Restored => "still among the dropped messages",
             _ => "still parked",
         };
         let mut sent = Vec::new();
@@ -209,8 +209,10 @@ impl Walk<'_> {
             match answer {
                 Ok(()) => sent.push(record),
                 Err(why) => {
-                    let hint = match deed {
-                        Deed::Dropped => "; `retryrmq parked drop --for-good` keeps no copy",
+                    let hint = match action {
+                        HistoryAction::Dropped => {
+                            "; `retryrmq parked drop --for-good` keeps no copy"
+                        }
                         _ => "",
                     };
                     self.tell_of(&record, Err(&format!("{stays}: {why}{hint}")));
@@ -219,9 +221,9 @@ impl Walk<'_> {
         }
         let events: Vec<_> = sent.iter().map(event).collect();
         if let Err(why) = self.write(&events).await {
-            let text = match deed {
-                Deed::Replayed => format!("replayed, and parked as well: {why}"),
-                Deed::Restored => format!("parked again, and {stays} as well: {why}"),
+            let text = match action {
+                HistoryAction::Replayed => format!("replayed, and parked as well: {why}"),
+                HistoryAction::Restored => format!("parked again, and {stays} as well: {why}"),
                 _ => format!("{stays}, and kept among the dropped messages as well: {why}"),
             };
             sent.iter()
@@ -229,9 +231,11 @@ impl Walk<'_> {
             return Err(why);
         }
         for record in &sent {
-            let said = match deed {
-                Deed::Replayed => format!("replayed to {}", terminal_escape::line(&record.home)),
-                Deed::Restored => "parked again".to_owned(),
+            let said = match action {
+                HistoryAction::Replayed => {
+                    format!("replayed to {}", terminal_escape::line(&record.home))
+                }
+                HistoryAction::Restored => "parked again".to_owned(),
                 _ => "dropped".to_owned(),
             };
             match browse.drop(record).await {
@@ -275,7 +279,7 @@ impl Walk<'_> {
     fn tell(&self, mark: &str, message_id: Option<&str>, said: Result<&str, &str>) {
         self.told().insert(mark.to_owned());
         self.job.advances();
-        self.job.add(Outcome {
+        self.job.add(MessageOutcome {
             mark: mark.to_owned(),
             message_id: message_id.map(str::to_owned),
             went_well: said.is_ok(),
@@ -288,45 +292,57 @@ impl Walk<'_> {
         self.goes_on()?;
         self.write(&[self.begun()]).await?;
         let waiting = self.client.waiting(&self.job.queue);
-        let policies = self.book.policies().chain(self.policies_of(marks));
-        let rungs = waiting.rungs(policies).await.map_err(sentence)?;
+        let policies = self
+            .service_config
+            .policies()
+            .chain(self.policies_of(marks));
+        let waiting_queues = waiting.queues(policies).await.map_err(sentence)?;
         let mut left: HashSet<&str> = marks.iter().map(String::as_str).collect();
-        for rung in rungs.iter().filter(|rung| rung.messages > 0) {
+        for waiting_queue in waiting_queues
+            .iter()
+            .filter(|waiting_queue| waiting_queue.messages > 0)
+        {
             if left.is_empty() {
                 break;
             }
-            let mut look = waiting.look(rung).await.map_err(sentence)?;
+            let mut look = waiting.walk_queue(waiting_queue).await.map_err(sentence)?;
             let cancelled = async {
-                let mut wave: Vec<Waiter> = Vec::new();
+                let mut wave: Vec<WaitingMessage> = Vec::new();
                 loop {
                     let next = match left.is_empty() {
                         true => None,
                         false => look.next().await.map_err(sentence)?,
                     };
                     let is_over = next.is_none();
-                    if let Some(waiter) = &next {
+                    if let Some(waiting_message) = &next {
                         self.goes_on()?;
-                        if waiter.looks >= MOST_PASSES {
-                            return Err(worn(waiter, rung));
+                        if waiting_message.looks >= MOST_PASSES {
+                            return Err(delivery_count_exceeded(waiting_message, waiting_queue));
                         }
                     }
-                    wave.extend(next.filter(|waiter| left.remove(waiter.mark.as_str())));
+                    wave.extend(
+                        next.filter(|waiting_message| left.remove(waiting_message.mark.as_str())),
+                    );
                     if wave.len() == WAVE || is_over && !wave.is_empty() {
-                        let event = |waiter| {
-                            let event = Event::to_waiter(Deed::Cancelled, &self.job.queue, waiter);
+                        let event = |waiting_message| {
+                            let event = Event::to_waiting_message(
+                                HistoryAction::Cancelled,
+                                &self.job.queue,
+                                waiting_message,
+                            );
                             event.by(&self.job.who, &self.job.id)
                         };
                         let events: Vec<_> = wave.iter().map(event).collect();
                         self.write(&events).await?;
                         let answers = look.cancel(&wave).await;
-                        for (waiter, answer) in wave.drain(..).zip(answers) {
-                            let message = waiter.message();
+                        for (waiting_message, answer) in wave.drain(..).zip(answers) {
+                            let message = waiting_message.message();
                             let why = answer.err().map(|why| format!("it waits as before: {why}"));
                             let said = match &why {
                                 None => Ok("taken out and parked"),
                                 Some(why) => Err(why.as_str()),
                             };
-                            self.tell(&waiter.mark, message.message_id(), said);
+                            self.tell(&waiting_message.mark, message.message_id(), said);
                         }
                     }
                     if is_over {
@@ -361,7 +377,7 @@ impl Walk<'_> {
         let (queue, index) = (&self.job.queue, self.history.index());
         // Known before the walk begins: what is parked meanwhile is not gone because the walk does not see it.
         let mut known: HashMap<String, Event> = HashMap::new();
-        for death in index.deaths(queue, None) {
+        for death in index.parked_events(queue, None) {
             if let Some(mark) = &death.mark {
                 known.insert(mark.clone(), Event::clone(&death));
             }
@@ -375,11 +391,11 @@ impl Walk<'_> {
             }
             Err(error) => return Err(sentence(error)),
         };
-        if matches!(self.work, Work::Look | Work::Search(_)) {
+        if matches!(self.work, JobKind::Look | JobKind::Search(_)) {
             self.job.expects(browse.remaining() as usize);
         }
         let (mut looked, mut hits, mut unseen, mut news) = (0, 0, 0, Vec::new());
-        let mut masks = Wardrobe::new(self.book.page(), queue);
+        let mut masks = MaskCache::new(self.service_config.page(), queue);
         let walked = async {
             while looked < MOST_LOOKED_AT
                 && hits < MOST_HITS
@@ -390,14 +406,14 @@ impl Walk<'_> {
                 if known.remove(&record.mark).is_none()
                     && index.death(queue, &record.mark).is_none()
                 {
-                    let event = Event::to_record(Deed::Found, queue, &record);
+                    let event = Event::to_record(HistoryAction::Found, queue, &record);
                     news.push(event.by(&self.job.who, &self.job.id));
                 }
                 if news.len() >= EVENTS {
                     self.write(&std::mem::take(&mut news)).await?;
                 }
                 let Some(text) = &text else {
-                    if *self.work == Work::Look {
+                    if *self.work == JobKind::Look {
                         self.job.advances();
                     }
                     continue;
@@ -408,7 +424,7 @@ impl Walk<'_> {
                 unseen += usize::from(has.is_none());
                 if has == Some(true) {
                     hits += 1;
-                    self.job.add(Outcome {
+                    self.job.add(MessageOutcome {
                         mark: record.mark.clone(),
                         message_id: record.message().message_id().map(str::to_owned),
                         went_well: true,
@@ -434,7 +450,7 @@ impl Walk<'_> {
                 .map(|death| {
                     let event = Event {
                         at: jiff::Timestamp::now(),
-                        event: Deed::Gone,
+                        event: HistoryAction::Gone,
                         ..death
                     };
                     event.by(&self.job.who, &self.job.id)
@@ -459,7 +475,7 @@ impl Walk<'_> {
 async fn has(
     record: &Record,
     text: &str,
-    masks: Arc<Masks>,
+    masks: Arc<QueueMasks>,
     memory: &MemoryBudget,
 ) -> Option<bool> {
     let (message, text) = (record.message(), text.to_owned());
@@ -474,15 +490,18 @@ async fn has(
 }
 
 /// Why nobody looks any further.
-fn worn(waiter: &Waiter, rung: &Rung) -> String {
-    let name = match waiter.message().message_id() {
+fn delivery_count_exceeded(
+    waiting_message: &WaitingMessage,
+    waiting_queue: &WaitingQueue,
+) -> String {
+    let name = match waiting_message.message().message_id() {
         Some(id) if !id.is_empty() => terminal_escape::line(id).into_owned(),
-        _ => waiter.mark.clone(),
+        _ => waiting_message.mark.clone(),
     };
     format!(
         "{name} in {} was looked at {} times since it waits, and this broker counts each look as a crash of its consumer: try again when it has come back",
-        terminal_escape::line(&rung.name),
-        waiter.looks
+        terminal_escape::line(&waiting_queue.name),
+        waiting_message.looks
     )
 }
 

@@ -19,10 +19,12 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-pub(super) use job::{Job, Outcome, Progress, Work};
-use job_runner::Walk;
+pub(super) use job::{Job, JobKind, MessageOutcome, Progress};
+use job_runner::JobRunner;
 
-use crate::{Book, alerting_runtime::Running, history::History, memory_budget::MemoryBudget};
+use crate::{
+    ServiceConfig, alerting_runtime::RunningTasks, history::History, memory_budget::MemoryBudget,
+};
 
 /// Jobs whose results are remembered; the history has what they did for longer.
 const MOST: usize = 100;
@@ -36,7 +38,7 @@ const FAREWELL: Duration = Duration::from_secs(20);
 #[derive(Clone, Debug)]
 pub(super) struct Jobs {
     history: History,
-    running: Running,
+    running: RunningTasks,
     memory: MemoryBudget,
     all: Arc<Mutex<VecDeque<Arc<Job>>>>,
     /// A walk holds what another one does not see: so there is one at a time for each queue.
@@ -48,16 +50,16 @@ pub(super) struct Jobs {
 }
 
 /// A walk that is under way, until it is dropped.
-struct Underway(watch::Sender<usize>);
+struct RunningJob(watch::Sender<usize>);
 
-impl Drop for Underway {
+impl Drop for RunningJob {
     fn drop(&mut self) {
         self.0.send_modify(|walks| *walks -= 1);
     }
 }
 
 impl Jobs {
-    pub(super) fn new(history: History, running: Running, memory: MemoryBudget) -> Self {
+    pub(super) fn new(history: History, running: RunningTasks, memory: MemoryBudget) -> Self {
         Self {
             history,
             running,
@@ -69,9 +71,9 @@ impl Jobs {
         }
     }
 
-    fn underway(&self) -> Underway {
+    fn underway(&self) -> RunningJob {
         self.walks.send_modify(|walks| *walks += 1);
-        Underway(self.walks.clone())
+        RunningJob(self.walks.clone())
     }
 
     /// Begins nothing more, and waits until what was sent back is parked no longer: a walk that is cut off leaves it in both places.
@@ -88,10 +90,10 @@ impl Jobs {
     pub(super) fn begin(
         &self,
         client: Client,
-        work: Work,
+        work: JobKind,
         queue: &str,
         who: &str,
-        book: Arc<Book>,
+        service_config: Arc<ServiceConfig>,
     ) -> Arc<Job> {
         let job = Arc::new(Job::new(&work, queue, who));
         info!(
@@ -115,13 +117,13 @@ impl Jobs {
             let _underway = underway;
             let turn = jobs.turn(&asked.queue);
             let _alone = turn.lock().await;
-            let walk = Walk {
+            let walk = JobRunner {
                 client: &client,
                 history: &jobs.history,
                 running: &jobs.running,
                 job: &asked,
                 work: &work,
-                book: &book,
+                service_config: &service_config,
                 memory: &jobs.memory,
                 ends: jobs.ends.subscribe(),
                 told: Mutex::default(),

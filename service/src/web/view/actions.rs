@@ -15,16 +15,16 @@ use retryrmq::terminal_escape;
 use super::{
     super::{
         Page,
-        jobs::{Job, Outcome, Progress, Work, marks},
+        jobs::{Job, JobKind, MessageOutcome, Progress, marks},
         notes_cache::sentence,
-        relative_time::Moment,
-        request::{Frame, Visit},
+        relative_time::RelativeTime,
+        request::{Layout, WebRequest},
     },
     Row,
 };
 use crate::{
     alerts::Silence,
-    history::{Deed, Event},
+    history::{Event, HistoryAction},
 };
 
 /// Messages that a confirmation names one by one.
@@ -37,9 +37,9 @@ const RESULTS: usize = 1_000;
 const LONGEST: Duration = Duration::from_secs(90 * 86_400);
 
 /// A form: `mark` may come several times.
-type Pairs = Vec<(String, String)>;
+type FormFields = Vec<(String, String)>;
 
-fn first<'p>(pairs: &'p Pairs, name: &str) -> &'p str {
+fn first<'p>(pairs: &'p FormFields, name: &str) -> &'p str {
     let mut values = pairs.iter().filter(|(of, _)| of == name);
     values.next().map_or("", |(_, value)| value.as_str())
 }
@@ -47,7 +47,7 @@ fn first<'p>(pairs: &'p Pairs, name: &str) -> &'p str {
 #[derive(Template)]
 #[template(path = "confirm.html")]
 struct Confirm {
-    frame: Frame,
+    layout: Layout,
     work: &'static str,
     queue: String,
     fingerprint: String,
@@ -65,24 +65,24 @@ struct Confirm {
 /// What would be done, and to which messages.
 pub(in super::super) async fn confirm(
     State(page): State<Page>,
-    visit: Visit,
-    Form(pairs): Form<Pairs>,
+    web_request: WebRequest,
+    Form(pairs): Form<FormFields>,
 ) -> Response {
-    let work = match read(&pairs, visit.person.name.as_str(), true) {
+    let work = match read(&pairs, web_request.web_user.name.as_str(), true) {
         Ok(work) => work,
-        Err(why) => return visit.refuse(StatusCode::BAD_REQUEST, &why),
+        Err(why) => return web_request.refuse(StatusCode::BAD_REQUEST, &why),
     };
-    if let Err(refused) = visit.may(work.role(), first(&pairs, "word")) {
+    if let Err(refused) = web_request.may(work.role(), first(&pairs, "word")) {
         return *refused;
     }
     let (queue, fingerprint) = (first(&pairs, "queue"), first(&pairs, "fingerprint"));
     let (index, now) = (page.history.index(), Timestamp::now());
     let known = match &work {
-        Work::Replay(_) | Work::Drop(_) => {
+        JobKind::Replay(_) | JobKind::Drop(_) => {
             let print = Some(fingerprint).filter(|print| !print.is_empty());
-            index.deaths(queue, print)
+            index.parked_events(queue, print)
         }
-        Work::Cancel(_) => {
+        JobKind::Cancel(_) => {
             let waits = index.waits(now).into_iter().map(|(_, wait)| wait);
             waits.filter(|wait| wait.queue == queue).collect()
         }
@@ -90,7 +90,7 @@ pub(in super::super) async fn confirm(
     };
     // Those that were ticked, or the whole group.
     let ticked = match &work {
-        Work::Replay(marks) | Work::Drop(marks) | Work::Cancel(marks) => marks.clone(),
+        JobKind::Replay(marks) | JobKind::Drop(marks) | JobKind::Cancel(marks) => marks.clone(),
         _ => Vec::new(),
     };
     let mut meant = ticked;
@@ -100,12 +100,15 @@ pub(in super::super) async fn confirm(
             .filter_map(|event| event.mark.clone())
             .collect();
     }
-    let is_of_messages = matches!(work, Work::Replay(_) | Work::Drop(_) | Work::Cancel(_));
-    if !is_of_messages && !matches!(work, Work::Silence(_)) {
-        return visit.refuse(StatusCode::BAD_REQUEST, "This needs no confirmation.");
+    let is_of_messages = matches!(
+        work,
+        JobKind::Replay(_) | JobKind::Drop(_) | JobKind::Cancel(_)
+    );
+    if !is_of_messages && !matches!(work, JobKind::Silence(_)) {
+        return web_request.refuse(StatusCode::BAD_REQUEST, "This needs no confirmation.");
     }
     if is_of_messages && meant.is_empty() {
-        return visit.refuse(
+        return web_request.refuse(
             StatusCode::BAD_REQUEST,
             "No message was chosen: tick some, or look through the queue first so that its messages are known by name.",
         );
@@ -114,10 +117,10 @@ pub(in super::super) async fn confirm(
     let named = known
         .iter()
         .filter(|event| chosen.contains(Event::text(&event.mark)));
-    let notes = page.notebook.about(page.health.client(), queue).await;
-    visit.show(&Confirm {
+    let notes = page.notes_cache.about(page.health.client(), queue).await;
+    web_request.show(&Confirm {
         note: notes.about(fingerprint).map(sentence),
-        frame: visit.frame(format!(
+        layout: web_request.layout(format!(
             "{} in {}",
             work.word(),
             terminal_escape::line(queue)
@@ -127,30 +130,30 @@ pub(in super::super) async fn confirm(
         fingerprint: fingerprint.to_owned(),
         rows: named.take(SHOWN).map(|event| Row::of(event, now)).collect(),
         count: meant.len(),
-        keep_dropped: visit.book.page().keep_dropped.to_string(),
+        keep_dropped: web_request.service_config.page().keep_dropped.to_string(),
         is_count_typed: is_count_typed(&work, meant.len()),
         marks: meant.join(","),
     })
 }
 
-fn is_count_typed(work: &Work, count: usize) -> bool {
-    matches!(work, Work::Drop(_)) && count > TYPED_ABOVE
+fn is_count_typed(work: &JobKind, count: usize) -> bool {
+    matches!(work, JobKind::Drop(_)) && count > TYPED_ABOVE
 }
 
 /// Begins what was confirmed.
 pub(in super::super) async fn begin(
     State(page): State<Page>,
-    visit: Visit,
-    Form(pairs): Form<Pairs>,
+    web_request: WebRequest,
+    Form(pairs): Form<FormFields>,
 ) -> Response {
-    let work = match read(&pairs, visit.person.name.as_str(), false) {
+    let work = match read(&pairs, web_request.web_user.name.as_str(), false) {
         Ok(work) => work,
-        Err(why) => return visit.refuse(StatusCode::BAD_REQUEST, &why),
+        Err(why) => return web_request.refuse(StatusCode::BAD_REQUEST, &why),
     };
-    if let Err(refused) = visit.may(work.role(), first(&pairs, "word")) {
+    if let Err(refused) = web_request.may(work.role(), first(&pairs, "word")) {
         return *refused;
     }
-    if let Work::Drop(marks) = &work
+    if let JobKind::Drop(marks) = &work
         && is_count_typed(&work, marks.len())
         && first(&pairs, "count").trim() != marks.len().to_string()
     {
@@ -158,24 +161,28 @@ pub(in super::super) async fn begin(
         let why = format!(
             "Nothing was dropped: to drop {count} messages, type {count}. Go back, and do it once more."
         );
-        return visit.refuse(StatusCode::BAD_REQUEST, &why);
+        return web_request.refuse(StatusCode::BAD_REQUEST, &why);
     }
     let Some(client) = page.health.client() else {
-        return visit.refuse(
+        return web_request.refuse(
             StatusCode::SERVICE_UNAVAILABLE,
             "The broker has not been reached yet.",
         );
     };
     let queue = first(&pairs, "queue");
-    let book = Arc::clone(&visit.book);
-    let job = page
-        .jobs
-        .begin(client, work, queue, &visit.person.name, book);
+    let service_config = Arc::clone(&web_request.service_config);
+    let job = page.jobs.begin(
+        client,
+        work,
+        queue,
+        &web_request.web_user.name,
+        service_config,
+    );
     Redirect::to(&format!("/jobs/{}", job.id)).into_response()
 }
 
 /// What a form asks for.
-fn read(pairs: &Pairs, author: &str, is_first: bool) -> Result<Work, String> {
+fn read(pairs: &FormFields, author: &str, is_first: bool) -> Result<JobKind, String> {
     let queue = first(pairs, "queue");
     if queue.is_empty() || queue.len() > 255 {
         return Err("The form names no queue.".to_owned());
@@ -185,28 +192,28 @@ fn read(pairs: &Pairs, author: &str, is_first: bool) -> Result<Work, String> {
         .filter(|(name, _)| name == "mark" || name == "marks");
     let all: Vec<&str> = all.map(|(_, value)| value.as_str()).collect();
     let marks = marks(&all.join(","));
-    let named = |make: fn(Vec<String>) -> Work| match (marks.is_empty(), is_first) {
+    let named = |make: fn(Vec<String>) -> JobKind| match (marks.is_empty(), is_first) {
         (true, false) => Err("No message was chosen.".to_owned()),
         _ => Ok(make(marks.clone())),
     };
     match first(pairs, "work") {
-        "replay" => named(Work::Replay),
-        "drop" => named(Work::Drop),
-        "restore" => named(Work::Restore),
-        "cancel" => named(Work::Cancel),
-        "look" => Ok(Work::Look),
+        "replay" => named(JobKind::Replay),
+        "drop" => named(JobKind::Drop),
+        "restore" => named(JobKind::Restore),
+        "cancel" => named(JobKind::Cancel),
+        "look" => Ok(JobKind::Look),
         "search" => match first(pairs, "text").trim() {
-            text if (3..=200).contains(&text.len()) => Ok(Work::Search(text.to_owned())),
+            text if (3..=200).contains(&text.len()) => Ok(JobKind::Search(text.to_owned())),
             _ => Err("What is looked for must have 3 to 200 bytes.".to_owned()),
         },
         "close" => match first(pairs, "group") {
-            group if group.len() == 16 => Ok(Work::Close {
+            group if group.len() == 16 => Ok(JobKind::Close {
                 group: group.to_owned(),
                 fingerprint: first(pairs, "fingerprint").chars().take(100).collect(),
             }),
             _ => Err("The form names no incident.".to_owned()),
         },
-        "silence" if is_first => Ok(Work::Silence(Silence::default())),
+        "silence" if is_first => Ok(JobKind::Silence(Silence::default())),
         "silence" => {
             let length = retryrmq::parse_duration(first(pairs, "length"));
             let length = length
@@ -228,7 +235,7 @@ fn read(pairs: &Pairs, author: &str, is_first: bool) -> Result<Work, String> {
                 ..Silence::default()
             };
             silence.check()?;
-            Ok(Work::Silence(silence))
+            Ok(JobKind::Silence(silence))
         }
         _ => Err("The form does not say what to do.".to_owned()),
     }
@@ -240,7 +247,7 @@ struct JobRow {
     work: &'static str,
     queue: String,
     who: String,
-    begun: Moment,
+    begun: RelativeTime,
     state: &'static str,
     total: usize,
     done: usize,
@@ -254,7 +261,7 @@ impl JobRow {
             work: job.word,
             queue: job.queue.clone(),
             who: terminal_escape::line(&job.who).into_owned(),
-            begun: Moment::of(job.begun, now),
+            begun: RelativeTime::of(job.begun, now),
             state: match (&state.ended, &state.fault) {
                 (None, _) => "under way",
                 (Some(_), None) => "done",
@@ -270,29 +277,29 @@ impl JobRow {
 #[derive(Template)]
 #[template(path = "jobs.html")]
 struct List {
-    frame: Frame,
+    layout: Layout,
     jobs: Vec<JobRow>,
-    deeds: Vec<Row>,
+    actions: Vec<Row>,
 }
 
-pub(in super::super) async fn jobs(State(page): State<Page>, visit: Visit) -> Response {
+pub(in super::super) async fn jobs(State(page): State<Page>, web_request: WebRequest) -> Response {
     let now = Timestamp::now();
     let jobs = page.jobs.list();
-    let deeds = page.history.index().deeds(|_| true, 100);
-    visit.show(&List {
-        frame: visit.frame("Jobs"),
+    let actions = page.history.index().actions(|_| true, 100);
+    web_request.show(&List {
+        layout: web_request.layout("Jobs"),
         jobs: jobs
             .iter()
             .map(|job| JobRow::of(job, &job.state(), now))
             .collect(),
-        deeds: deeds.iter().map(|deed| Row::of(deed, now)).collect(),
+        actions: actions.iter().map(|action| Row::of(action, now)).collect(),
     })
 }
 
 #[derive(Template)]
 #[template(path = "job.html")]
 struct One {
-    frame: Frame,
+    layout: Layout,
     job: JobRow,
     notes: Vec<String>,
     fault: Option<String>,
@@ -313,7 +320,7 @@ struct OutcomeRow {
 }
 
 impl OutcomeRow {
-    fn of(outcome: &Outcome) -> Self {
+    fn of(outcome: &MessageOutcome) -> Self {
         let mark = &outcome.mark;
         Self {
             name: match &outcome.message_id {
@@ -330,24 +337,24 @@ impl OutcomeRow {
 pub(in super::super) async fn job(
     State(page): State<Page>,
     Path(id): Path<String>,
-    visit: Visit,
+    web_request: WebRequest,
 ) -> Response {
     let now = Timestamp::now();
     let Some(job) = page.jobs.find(&id) else {
-        return of_history(&page, &id, &visit, now);
+        return of_history(&page, &id, &web_request, now);
     };
     let state = job.state();
-    let mut frame = visit.frame(format!(
+    let mut layout = web_request.layout(format!(
         "{} in {}",
         job.word,
         terminal_escape::line(&job.queue)
     ));
-    frame.refresh = state.ended.is_none().then_some(1);
+    layout.refresh = state.ended.is_none().then_some(1);
     let done = state.outcomes.iter().filter(|outcome| outcome.went_well);
     let dropped = done.filter(|_| job.word == "drop" && state.ended.is_some());
     let dropped: Vec<_> = dropped.map(|outcome| outcome.mark.as_str()).collect();
-    visit.show(&One {
-        frame,
+    web_request.show(&One {
+        layout,
         dropped: dropped.join(","),
         job: JobRow::of(&job, &state, now),
         rest: state.told.saturating_sub(RESULTS),
@@ -365,47 +372,49 @@ pub(in super::super) async fn job(
 }
 
 /// A job of another replica, or of before a restart.
-fn of_history(page: &Page, id: &str, visit: &Visit, now: Timestamp) -> Response {
-    let deeds = page
+fn of_history(page: &Page, id: &str, web_request: &WebRequest, now: Timestamp) -> Response {
+    let actions = page
         .history
         .index()
-        .deeds(|deed| deed.job.as_deref() == Some(id), usize::MAX);
-    let Some(last) = deeds.first() else {
-        return visit.refuse(
+        .actions(|action| action.job.as_deref() == Some(id), usize::MAX);
+    let Some(last) = actions.first() else {
+        return web_request.refuse(
             StatusCode::NOT_FOUND,
             "The history knows of nothing that this job did. It may run in another service: load this page again in a moment.",
         );
     };
-    let outcomes: Vec<_> = deeds
+    let outcomes: Vec<_> = actions
         .iter()
         .take(RESULTS)
-        .map(|deed| {
-            OutcomeRow::of(&Outcome {
-                mark: Event::text(&deed.mark).to_owned(),
-                message_id: deed.message_id.clone(),
+        .map(|action| {
+            OutcomeRow::of(&MessageOutcome {
+                mark: Event::text(&action.mark).to_owned(),
+                message_id: action.message_id.clone(),
                 went_well: true,
-                text: match deed.event {
-                    Deed::Replayed => format!("replayed to {}", Event::text(&deed.to)),
-                    Deed::Dropped => "dropped".to_owned(),
-                    Deed::Restored => "parked again".to_owned(),
-                    Deed::Cancelled => "taken out and parked".to_owned(),
+                text: match action.event {
+                    HistoryAction::Replayed => format!("replayed to {}", Event::text(&action.to)),
+                    HistoryAction::Dropped => "dropped".to_owned(),
+                    HistoryAction::Restored => "parked again".to_owned(),
+                    HistoryAction::Cancelled => "taken out and parked".to_owned(),
                     _ => "done".to_owned(),
                 },
             })
         })
         .collect();
-    let count = deeds.len();
-    let dropped = deeds.iter().filter(|deed| deed.event == Deed::Dropped);
-    let dropped: Vec<_> = dropped.map(|deed| Event::text(&deed.mark)).collect();
-    visit.show(&One {
+    let count = actions.len();
+    let dropped = actions
+        .iter()
+        .filter(|action| action.event == HistoryAction::Dropped);
+    let dropped: Vec<_> = dropped.map(|action| Event::text(&action.mark)).collect();
+    web_request.show(&One {
         dropped: dropped.join(","),
-        frame: visit.frame(format!("Job in {}", terminal_escape::line(&last.queue))),
+        layout: web_request.layout(format!("Job in {}", terminal_escape::line(&last.queue))),
         job: JobRow {
             id: id.to_owned(),
             work: "job",
             queue: last.queue.clone(),
             who: terminal_escape::line(&last.who).into_owned(),
-            begun: Moment::of(last.at, now),
+            begun: RelativeTime::of(last.at, now),
             state: "done elsewhere",
             total: count,
             done: count,

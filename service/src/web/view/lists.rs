@@ -19,17 +19,17 @@ use retryrmq_operator::note::Notes;
 use super::{
     super::{
         Page,
-        chart::Plot,
+        chart::Chart,
         notes_cache::sentence,
-        relative_time::Moment,
-        request::{Frame, Visit},
+        relative_time::RelativeTime,
+        request::{Layout, WebRequest},
     },
     Row,
 };
 use crate::{
     alerts::failure_id,
-    history::{Event, Group, Line as QueueLine},
-    store::{Line, Page as Part, Store},
+    history::{Event, Group, QueueSummary},
+    store::{Destination, Page as Part, Store},
 };
 
 /// Rows of a list.
@@ -38,9 +38,9 @@ const MOST: usize = 200;
 #[derive(Template)]
 #[template(path = "queues.html")]
 struct Queues {
-    frame: Frame,
+    layout: Layout,
     rows: Vec<QueueRow>,
-    plot: Plot,
+    chart: Chart,
     is_on: bool,
     /// Every queue with parked messages is listed.
     sees_all: bool,
@@ -48,7 +48,7 @@ struct Queues {
 
 /// A queue in a list.
 struct QueueRow {
-    line: QueueLine,
+    line: QueueSummary,
     parked: Depth,
 }
 
@@ -71,7 +71,10 @@ impl Depth {
     }
 }
 
-pub(in super::super) async fn queues(State(page): State<Page>, visit: Visit) -> Response {
+pub(in super::super) async fn queues(
+    State(page): State<Page>,
+    web_request: WebRequest,
+) -> Response {
     let now = Timestamp::now();
     let index = page.history.index();
     let mut lines = index.queues(now);
@@ -82,14 +85,14 @@ pub(in super::super) async fn queues(State(page): State<Page>, visit: Visit) -> 
     lines.extend(
         others
             .filter(|name| !known.contains(*name))
-            .map(|name| QueueLine {
+            .map(|name| QueueSummary {
                 name: name.clone(),
-                ..QueueLine::default()
+                ..QueueSummary::default()
             }),
     );
     let names = lines.iter().map(|line| line.name.as_str());
-    let depths = page.depths.parked(client(&page, &visit), names).await;
-    let row = |line: QueueLine| {
+    let depths = page.depths.parked(client(&page, &web_request), names).await;
+    let row = |line: QueueSummary| {
         let known = || watched.as_ref()?.get(&line.name).copied();
         let broker = depths.get(&line.name).copied().or_else(known);
         let history = line.parked as u64;
@@ -98,10 +101,10 @@ pub(in super::super) async fn queues(State(page): State<Page>, visit: Visit) -> 
     };
     let mut rows: Vec<QueueRow> = lines.into_iter().map(row).collect();
     rows.sort_by_key(|row| Reverse(row.parked.count()));
-    visit.show(&Queues {
-        frame: visit.frame("Queues"),
+    web_request.show(&Queues {
+        layout: web_request.layout("Queues"),
         rows,
-        plot: Plot::of(&index.hours(None, now), now),
+        chart: Chart::of(&index.hours(None, now), now),
         is_on: page.history.is_on(),
         sees_all: watched.is_some(),
     })
@@ -111,8 +114,8 @@ pub(in super::super) async fn queues(State(page): State<Page>, visit: Visit) -> 
 struct GroupRow {
     group: Group,
     error: String,
-    first: Moment,
-    last: Moment,
+    first: RelativeTime,
+    last: RelativeTime,
     silence: Option<String>,
     /// What operators noted.
     note: Option<String>,
@@ -134,7 +137,7 @@ impl GroupRow {
                 format!(
                     "silenced by {} until {}: {}",
                     terminal_escape::line(&silence.author),
-                    Moment::of(silence.until, now).iso,
+                    RelativeTime::of(silence.until, now).iso,
                     terminal_escape::line(&silence.why)
                 )
             });
@@ -143,8 +146,8 @@ impl GroupRow {
                 "" => "(no error)".to_owned(),
                 error => terminal_escape::line(error).into_owned(),
             },
-            first: Moment::of(group.first, now),
-            last: Moment::of(group.last, now),
+            first: RelativeTime::of(group.first, now),
+            last: RelativeTime::of(group.last, now),
             silence,
             note: notes.about(&group.fingerprint).map(sentence),
             incident: failure_id(queue, &group.fingerprint),
@@ -154,14 +157,16 @@ impl GroupRow {
 }
 
 /// What is known of the notes already, where another site asks: they stand in a queue.
-async fn notes(page: &Page, visit: &Visit, queue: &str) -> Arc<Notes> {
-    page.notebook.about(client(page, visit), queue).await
+async fn notes(page: &Page, web_request: &WebRequest, queue: &str) -> Arc<Notes> {
+    page.notes_cache
+        .about(client(page, web_request), queue)
+        .await
 }
 
 /// Another site does not make the service ask the broker.
-fn client(page: &Page, visit: &Visit) -> Option<Client> {
+fn client(page: &Page, web_request: &WebRequest) -> Option<Client> {
     let client = page.health.client();
-    client.filter(|_| !visit.door.is_of_another_site())
+    client.filter(|_| !web_request.context.is_of_another_site())
 }
 
 /// An incident that is open.
@@ -169,17 +174,17 @@ struct IncidentRow {
     group: String,
     fingerprint: String,
     text: String,
-    last: Moment,
+    last: RelativeTime,
 }
 
 #[derive(Template)]
 #[template(path = "queue.html")]
 struct Queue {
-    frame: Frame,
+    layout: Layout,
     queue: String,
     groups: Vec<GroupRow>,
-    plot: Plot,
-    deeds: Vec<Row>,
+    chart: Chart,
+    actions: Vec<Row>,
     incidents: Vec<IncidentRow>,
     parked: Depth,
     waiting: usize,
@@ -188,30 +193,32 @@ struct Queue {
 pub(in super::super) async fn queue(
     State(page): State<Page>,
     Path(queue): Path<String>,
-    visit: Visit,
+    web_request: WebRequest,
 ) -> Response {
     // Before anything else is read: it takes a moment.
-    let notes = notes(&page, &visit, &queue).await;
+    let notes = notes(&page, &web_request, &queue).await;
     let now = Timestamp::now();
     let index = page.history.index();
-    let depths = page.depths.parked(client(&page, &visit), [queue.as_str()]);
+    let depths = page
+        .depths
+        .parked(client(&page, &web_request), [queue.as_str()]);
     let parked = Depth {
         broker: depths.await.get(&queue).copied(),
-        history: index.deaths(&queue, None).len() as u64,
+        history: index.parked_events(&queue, None).len() as u64,
     };
     let of_queue = [queue.as_str(), &parking_queue(&queue)];
     let incidents = page.running.incidents().into_iter();
     let incidents = incidents.filter(|incident| of_queue.contains(&incident.queue.as_str()));
     let groups = index.groups(&queue, now).into_iter();
-    let deeds = index.deeds(|deed| deed.queue == queue, 20);
+    let actions = index.actions(|action| action.queue == queue, 20);
     let waits = index.waits(now);
-    visit.show(&Queue {
-        frame: visit.frame(terminal_escape::line(&queue)),
+    web_request.show(&Queue {
+        layout: web_request.layout(terminal_escape::line(&queue)),
         groups: groups
             .map(|group| GroupRow::of(&page, &queue, &notes, group, now))
             .collect(),
-        plot: Plot::of(&index.hours(Some(&queue), now), now),
-        deeds: deeds.iter().map(|deed| Row::of(deed, now)).collect(),
+        chart: Chart::of(&index.hours(Some(&queue), now), now),
+        actions: actions.iter().map(|action| Row::of(action, now)).collect(),
         incidents: incidents
             .map(|incident| IncidentRow {
                 text: format!(
@@ -219,7 +226,7 @@ pub(in super::super) async fn queue(
                     terminal_escape::line(&incident.error),
                     terminal_escape::line(&incident.reason)
                 ),
-                last: Moment::of(incident.last, now),
+                last: RelativeTime::of(incident.last, now),
                 group: incident.id,
                 fingerprint: incident.fingerprint,
             })
@@ -233,7 +240,7 @@ pub(in super::super) async fn queue(
 #[derive(Template)]
 #[template(path = "group.html")]
 struct OneGroup {
-    frame: Frame,
+    layout: Layout,
     queue: String,
     row: GroupRow,
     rows: Vec<Row>,
@@ -243,28 +250,31 @@ struct OneGroup {
 pub(in super::super) async fn group(
     State(page): State<Page>,
     Path((queue, fingerprint)): Path<(String, String)>,
-    visit: Visit,
+    web_request: WebRequest,
 ) -> Response {
-    let notes = notes(&page, &visit, &queue).await;
+    let notes = notes(&page, &web_request, &queue).await;
     let now = Timestamp::now();
     let index = page.history.index();
     let mut groups = index.groups(&queue, now).into_iter();
     let Some(group) = groups.find(|group| group.fingerprint == fingerprint) else {
-        return visit.refuse(
+        return web_request.refuse(
             StatusCode::NOT_FOUND,
             "The last day knows of no such group: nothing of it failed, and nothing of it is parked.",
         );
     };
-    let deaths = index.deaths(&queue, Some(&fingerprint));
-    let rows = deaths.iter().take(MOST).map(|death| Row::of(death, now));
-    visit.show(&OneGroup {
-        frame: visit.frame(format!(
+    let parked_events = index.parked_events(&queue, Some(&fingerprint));
+    let rows = parked_events
+        .iter()
+        .take(MOST)
+        .map(|death| Row::of(death, now));
+    web_request.show(&OneGroup {
+        layout: web_request.layout(format!(
             "{} in {}",
             &fingerprint.chars().take(8).collect::<String>(),
             terminal_escape::line(&queue)
         )),
         rows: rows.collect(),
-        parked: deaths.len(),
+        parked: parked_events.len(),
         row: GroupRow::of(&page, &queue, &notes, group, now),
         queue,
     })
@@ -273,13 +283,13 @@ pub(in super::super) async fn group(
 /// A message that waits.
 struct WaitRow {
     row: Row,
-    due: Moment,
+    due: RelativeTime,
 }
 
 #[derive(Template)]
 #[template(path = "waiting.html")]
 struct Waiting {
-    frame: Frame,
+    layout: Layout,
     queues: BTreeMap<String, Vec<WaitRow>>,
     total: usize,
     /// In a store, where the page cancels nothing.
@@ -293,7 +303,10 @@ struct Kept {
     fault: Option<String>,
 }
 
-pub(in super::super) async fn waiting(State(page): State<Page>, visit: Visit) -> Response {
+pub(in super::super) async fn waiting(
+    State(page): State<Page>,
+    web_request: WebRequest,
+) -> Response {
     let now = Timestamp::now();
     let kept = match &page.store {
         Some(store) => Some(in_store(store.as_ref(), now).await),
@@ -308,12 +321,12 @@ pub(in super::super) async fn waiting(State(page): State<Page>, visit: Visit) ->
     for (due, wait) in waits.iter().take(MOST) {
         let row = WaitRow {
             row: Row::of(wait, now),
-            due: Moment::of(*due, now),
+            due: RelativeTime::of(*due, now),
         };
         queues.entry(wait.queue.clone()).or_default().push(row);
     }
-    visit.show(&Waiting {
-        frame: visit.frame("Waiting"),
+    web_request.show(&Waiting {
+        layout: web_request.layout("Waiting"),
         queues,
         total,
         kept,
@@ -324,7 +337,7 @@ async fn in_store(store: &impl Store, now: Timestamp) -> Kept {
     let part = Part {
         from: None,
         limit: MOST,
-        line: None,
+        destination: None,
     };
     match store.list(&part).await {
         Ok(listing) => {
@@ -334,9 +347,9 @@ async fn in_store(store: &impl Store, now: Timestamp) -> Kept {
                 let id = properties.message_id().as_ref();
                 let event = Event {
                     at: now,
-                    queue: match listed.message.line() {
-                        Line::Queue(queue) => queue,
-                        Line::Exchange(exchange, _) => {
+                    queue: match listed.message.destination() {
+                        Destination::Queue(queue) => queue,
+                        Destination::Exchange(exchange, _) => {
                             format!("exchange {exchange}, routing key {}", draft.routing_key)
                         }
                     },
@@ -346,7 +359,7 @@ async fn in_store(store: &impl Store, now: Timestamp) -> Kept {
                 let due = i64::try_from(listed.due).unwrap_or(i64::MAX);
                 WaitRow {
                     row: Row::of(&event, now),
-                    due: Moment::of(Timestamp::from_millisecond(due).unwrap_or(now), now),
+                    due: RelativeTime::of(Timestamp::from_millisecond(due).unwrap_or(now), now),
                 }
             });
             Kept {
@@ -366,7 +379,7 @@ async fn in_store(store: &impl Store, now: Timestamp) -> Kept {
 #[derive(Template)]
 #[template(path = "search.html")]
 struct Search {
-    frame: Frame,
+    layout: Layout,
     text: String,
     rows: Vec<Row>,
     queues: Vec<String>,
@@ -375,15 +388,15 @@ struct Search {
 
 /// What is looked for.
 #[derive(Debug, Default, serde::Deserialize)]
-pub(in super::super) struct Asked {
+pub(in super::super) struct SearchQuery {
     #[serde(default)]
     q: String,
 }
 
 pub(in super::super) async fn search(
     State(page): State<Page>,
-    Query(asked): Query<Asked>,
-    visit: Visit,
+    Query(asked): Query<SearchQuery>,
+    web_request: WebRequest,
 ) -> Response {
     let now = Timestamp::now();
     let text = asked.q.trim().to_owned();
@@ -393,8 +406,8 @@ pub(in super::super) async fn search(
         false => index.search(&text, MOST),
     };
     let queues = index.queues(now).into_iter();
-    visit.show(&Search {
-        frame: visit.frame("Search"),
+    web_request.show(&Search {
+        layout: web_request.layout("Search"),
         is_cut: found.len() == MOST,
         rows: found.iter().map(|death| Row::of(death, now)).collect(),
         queues: queues

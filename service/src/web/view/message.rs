@@ -11,17 +11,17 @@ use retryrmq::{Record, terminal_escape};
 
 use super::super::{
     Page,
-    body::{Masks, Shown},
+    body::{QueueMasks, ShownBody},
     jobs::marks,
-    relative_time::Moment,
-    request::{Frame, Visit},
+    relative_time::RelativeTime,
+    request::{Layout, WebRequest},
 };
 use crate::intake::is_packed;
 
 #[derive(Template)]
 #[template(path = "parked.html")]
 struct Parked {
-    frame: Frame,
+    layout: Layout,
     queue: String,
     mark: String,
     name: String,
@@ -31,13 +31,13 @@ struct Parked {
     history: Vec<Attempt>,
     stack: Option<String>,
     headers: Vec<(String, String)>,
-    body: Shown,
+    body: ShownBody,
 }
 
 /// A failed attempt.
 struct Attempt {
     number: u32,
-    at: Moment,
+    at: RelativeTime,
     error: String,
     host: String,
 }
@@ -48,33 +48,33 @@ const STACK: usize = 20_000;
 pub(in super::super) async fn parked(
     State(page): State<Page>,
     Path((queue, mark)): Path<(String, String)>,
-    visit: Visit,
+    web_request: WebRequest,
 ) -> Response {
     if marks(&mark).len() != 1 {
-        return visit.refuse(
+        return web_request.refuse(
             StatusCode::NOT_FOUND,
             "A message is named by 16 hexadecimal digits.",
         );
     }
     // A look may spend deliveries, and holds the messages up meanwhile.
-    if visit.door.is_of_another_site() {
-        return visit.ask_again();
+    if web_request.context.is_of_another_site() {
+        return web_request.ask_again();
     }
     let Some(client) = page.health.client() else {
-        return visit.refuse(
+        return web_request.refuse(
             StatusCode::SERVICE_UNAVAILABLE,
             "The broker has not been reached yet.",
         );
     };
     let record = match page.jobs.look(&client, &queue, &mark).await {
         Ok(record) => record,
-        Err(why) => return visit.refuse(StatusCode::NOT_FOUND, &why),
+        Err(why) => return web_request.refuse(StatusCode::NOT_FOUND, &why),
     };
-    let masks = Masks::of(visit.book.page(), &queue, &record.home);
+    let masks = QueueMasks::of(web_request.service_config.page(), &queue, &record.home);
     let message = record.message();
     let is_packed = is_packed(message.properties());
     let Some(reserved) = page.memory.to_decode(message.body(), is_packed).await else {
-        return visit.refuse(
+        return web_request.refuse(
             StatusCode::SERVICE_UNAVAILABLE,
             "Other bodies are being decoded, and take all the memory that there is for it. Load the page again in a moment.",
         );
@@ -87,24 +87,28 @@ pub(in super::super) async fn parked(
         (body, headers)
     });
     let Ok((body, headers)) = shown.await else {
-        return visit.refuse(
+        return web_request.refuse(
             StatusCode::INTERNAL_SERVER_ERROR,
             "Its body cannot be decoded.",
         );
     };
-    visit.show(&of(&visit, queue, &record, (body, headers)))
+    web_request.show(&of(&web_request, queue, &record, (body, headers)))
 }
 
 fn of(
-    visit: &Visit,
+    web_request: &WebRequest,
     queue: String,
     record: &Record,
-    (body, headers): (Shown, Vec<(String, String)>),
+    (body, headers): (ShownBody, Vec<(String, String)>),
 ) -> Parked {
     let now = Timestamp::now();
     let message = record.message();
     let line = |text: &str| terminal_escape::line(text).into_owned();
-    let moment = |at| Timestamp::try_from(at).ok().map(|at| Moment::of(at, now));
+    let moment = |at| {
+        Timestamp::try_from(at)
+            .ok()
+            .map(|at| RelativeTime::of(at, now))
+    };
     let mut facts = Vec::new();
     let reason = record.reason.map_or("unknown", |reason| reason.as_str());
     facts.push(("reason", reason.to_owned()));
@@ -151,13 +155,13 @@ fn of(
     }
     let time = |seconds: u64| {
         let seconds = i64::try_from(seconds).unwrap_or(0);
-        Moment::of(Timestamp::from_second(seconds).unwrap_or(now), now)
+        RelativeTime::of(Timestamp::from_second(seconds).unwrap_or(now), now)
     };
     let name = message
         .message_id()
         .map_or_else(|| "(no id)".to_owned(), line);
     Parked {
-        frame: visit.frame(format!("{name} in {}", line(&queue))),
+        layout: web_request.layout(format!("{name} in {}", line(&queue))),
         queue,
         mark: record.mark.clone(),
         name,

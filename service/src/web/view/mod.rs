@@ -16,7 +16,7 @@ pub(super) use lists::{group, queue, queues, search, waiting};
 pub(super) use message::parked;
 pub(super) use sign_in::{sign_in, sign_out, signed_in};
 
-use super::relative_time::Moment;
+use super::relative_time::RelativeTime;
 use crate::history::Event;
 
 /// The style sheet.
@@ -38,10 +38,10 @@ struct Row {
     error: String,
     error_type: String,
     attempt: u32,
-    at: Moment,
+    at: RelativeTime,
     who: String,
     /// For what people did.
-    deed: String,
+    action: String,
 }
 
 impl Row {
@@ -59,9 +59,9 @@ impl Row {
             error: line(Event::text(&event.error)),
             error_type: line(Event::text(&event.error_type)),
             attempt: event.attempt.unwrap_or(0),
-            at: Moment::of(event.at, now),
+            at: RelativeTime::of(event.at, now),
             who: line(&event.who),
-            deed: format!("{:?}", event.event).to_lowercase(),
+            action: format!("{:?}", event.event).to_lowercase(),
         }
     }
 }

@@ -13,33 +13,33 @@ use tracing::warn;
 
 use super::super::{
     Page, auth,
-    request::{Door, Frame, set_cookie},
+    request::{Layout, RequestContext, set_cookie},
 };
 
 #[derive(Template)]
 #[template(path = "sign-in.html")]
 struct SignIn {
-    frame: Frame,
+    layout: Layout,
     fault: &'static str,
 }
 
-pub(in super::super) async fn sign_in(door: Door) -> Response {
-    show(&door, StatusCode::OK, "")
+pub(in super::super) async fn sign_in(context: RequestContext) -> Response {
+    show(&context, StatusCode::OK, "")
 }
 
-fn show(door: &Door, status: StatusCode, fault: &'static str) -> Response {
-    let frame = Frame {
+fn show(context: &RequestContext, status: StatusCode, fault: &'static str) -> Response {
+    let layout = Layout {
         title: "Sign in".to_owned(),
-        person: None,
-        word: door.word(),
+        web_user: None,
+        word: context.word(),
         refresh: None,
     };
-    door.page(status, &SignIn { frame, fault })
+    context.page(status, &SignIn { layout, fault })
 }
 
 /// The form.
 #[derive(serde::Deserialize)]
-pub(in super::super) struct Said {
+pub(in super::super) struct SignInForm {
     #[serde(default)]
     token: String,
     #[serde(default)]
@@ -48,41 +48,44 @@ pub(in super::super) struct Said {
 
 pub(in super::super) async fn signed_in(
     State(page): State<Page>,
-    door: Door,
-    Form(said): Form<Said>,
+    context: RequestContext,
+    Form(said): Form<SignInForm>,
 ) -> Response {
-    if !door.is_ours(&said.word) {
+    if !context.is_ours(&said.word) {
         return show(
-            &door,
+            &context,
             StatusCode::FORBIDDEN,
             "This form did not come from this page. Try again.",
         );
     }
-    let book = page.book();
-    let (now, length) = (SystemTime::now(), book.page().session.0);
-    if !page.sign_ins.charge(door.client) {
+    let service_config = page.service_config();
+    let (now, length) = (SystemTime::now(), service_config.page().session.0);
+    if !page.sign_ins.charge(context.client) {
         let why = "Too many wrong tokens came from your address. Try again in a few seconds.";
-        return show(&door, StatusCode::TOO_MANY_REQUESTS, why);
+        return show(&context, StatusCode::TOO_MANY_REQUESTS, why);
     }
-    let token = auth::with_token(book.page(), &said.token);
+    let token = auth::with_token(service_config.page(), &said.token);
     let Some((token, session)) =
         token.and_then(|token| Some((token, auth::session(token, length, now)?)))
     else {
-        warn!(client = %door.client, "somebody tried to sign in with a wrong token");
-        return show(&door, StatusCode::FORBIDDEN, "This token is nobody's.");
+        warn!(client = %context.client, "somebody tried to sign in with a wrong token");
+        return show(&context, StatusCode::FORBIDDEN, "This token is nobody's.");
     };
-    page.sign_ins.refund(door.client);
+    page.sign_ins.refund(context.client);
     tracing::info!(who = token.name, "signed in");
     let mut response = Redirect::to("/").into_response();
-    let cookie = door.keep(auth::SESSION, &session, Some(length.as_secs()));
+    let cookie = context.keep(auth::SESSION, &session, Some(length.as_secs()));
     set_cookie(response.headers_mut(), &cookie);
     response
 }
 
-pub(in super::super) async fn sign_out(door: Door, Form(said): Form<Said>) -> Response {
-    if !door.is_ours(&said.word) {
+pub(in super::super) async fn sign_out(
+    context: RequestContext,
+    Form(said): Form<SignInForm>,
+) -> Response {
+    if !context.is_ours(&said.word) {
         return show(
-            &door,
+            &context,
             StatusCode::FORBIDDEN,
             "This form did not come from this page. Try again.",
         );
@@ -90,7 +93,7 @@ pub(in super::super) async fn sign_out(door: Door, Form(said): Form<Said>) -> Re
     let mut response = Redirect::to("/sign-in").into_response();
     set_cookie(
         response.headers_mut(),
-        &door.keep(auth::SESSION, "", Some(0)),
+        &context.keep(auth::SESSION, "", Some(0)),
     );
     response
 }

@@ -5,7 +5,7 @@ use retryrmq_harness::{QueueType, Version, on_brokers_where};
 use super::{Visitor, depth, people};
 use crate::{
     browser::Browser,
-    stage::{Native, Replica, declare, id, policy},
+    fixture::{NativeConsumer, Replica, declare, id, policy},
 };
 
 #[tokio::test]
@@ -24,12 +24,12 @@ async fn in_a_real_browser_somebody_replays_with_clicks_and_nothing_is_wider_tha
         for queue in ["orders", "mail.out"] {
             declare(&amqp, queue, QueueType::Quorum, true).await;
         }
-        let handled = |seen: &crate::stage::Seen| {
+        let handled = |seen: &crate::fixture::Seen| {
             let headers = seen.properties.headers().as_ref();
             headers.is_some_and(|headers| headers.inner().contains_key("x-retry-replays"))
         };
-        let orders = Native::start(&vhost, "orders", handled).await;
-        let mails = Native::start(&vhost, "mail.out", |_| false).await;
+        let orders = NativeConsumer::start(&vhost, "orders", handled).await;
+        let mails = NativeConsumer::start(&vhost, "mail.out", |_| false).await;
         for number in 0..12 {
             let body = format!(r#"{{"order": {number}, "customer": {{"id": 7, "name": "Ann"}}, "token": "t"}}"#);
             amqp.publish_with("orders", body, id(&format!("order-4711-{number}"))).await;

@@ -7,7 +7,7 @@ use retryrmq_harness::{Amqp, QueueType, Version, eventually, on_brokers, on_brok
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 
 use super::{Visitor, depth, link, people, value_of};
-use crate::stage::{Native, PATIENCE, Replica, declare, id, policy};
+use crate::fixture::{DEADLINE, NativeConsumer, Replica, declare, id, policy};
 
 #[tokio::test]
 async fn a_job_takes_as_many_messages_as_the_history_may_know_by_name() {
@@ -19,7 +19,7 @@ async fn a_job_takes_as_many_messages_as_the_history_may_know_by_name() {
         let file = policy(&people(folder.path(), text));
         let replica = Replica::start(&vhost, Some(file.path())).await;
         declare(&amqp, "orders", QueueType::Quorum, true).await;
-        let native = Native::start(&vhost, "orders", |_| false).await;
+        let native = NativeConsumer::start(&vhost, "orders", |_| false).await;
         amqp.publish_with("orders", "a body", id("one")).await;
         depth(&amqp, "orders.parked", 1).await;
         drop(native);
@@ -106,7 +106,7 @@ async fn the_page_counts_what_is_parked_in_the_broker_and_lists_queues_that_the_
         let management = ["--management", broker.management().url()];
         let replica = Replica::start_at(vhost.url(), Some(file.path()), &management).await;
         declare(&amqp, "orders", QueueType::Quorum, true).await;
-        let native = Native::start(&vhost, "orders", |_| false).await;
+        let native = NativeConsumer::start(&vhost, "orders", |_| false).await;
         amqp.publish_with("orders", "a body", id("one")).await;
         depth(&amqp, "orders.parked", 4).await;
         drop(native);
@@ -138,7 +138,7 @@ async fn a_job_finds_what_waits_by_an_earlier_policy_and_leaves_what_has_no_queu
         let file = policy(&people(folder.path(), before));
         let replica = Replica::start(&vhost, Some(file.path())).await;
         declare(&amqp, "orders", QueueType::Quorum, true).await;
-        let native = Native::start(&vhost, "orders", |_| false).await;
+        let native = NativeConsumer::start(&vhost, "orders", |_| false).await;
         amqp.publish_with("orders", "a body", id("one")).await;
         let mut olga = Visitor::with_token(&replica, "olga-0123456789abcdef").await;
         let page = olga.sees("/waiting", &["one"]).await;
@@ -217,7 +217,7 @@ async fn a_browser_that_goes_away_doubles_nothing() {
                 cookies.join("; ")
             );
             stream.write_all(asked.as_bytes()).await.unwrap();
-            eventually(PATIENCE, "the look has begun", || async {
+            eventually(DEADLINE, "the look has begun", || async {
                 amqp.consumers("orders.parked")
                     .await
                     .filter(|count| *count > 0)
@@ -275,7 +275,7 @@ async fn the_end_of_the_service_leaves_nothing_in_two_places() {
         ];
         assert_eq!(olga.post("/jobs", &replay).await.status, 303);
         // A wave of copies is there, and its originals stay for two seconds.
-        eventually(PATIENCE, "copies are there", || async {
+        eventually(DEADLINE, "copies are there", || async {
             amqp.depth("orders").await.filter(|depth| *depth > 0)
         })
         .await;
@@ -306,7 +306,7 @@ async fn who_looks_too_often_through_what_waits_is_told() {
         ));
         let replica = Replica::start(&vhost, Some(file.path())).await;
         declare(&amqp, "slow", QueueType::Quorum, true).await;
-        let slow = Native::start(&vhost, "slow", |_| false).await;
+        let slow = NativeConsumer::start(&vhost, "slow", |_| false).await;
         amqp.publish_with("slow", "body", id("s0")).await;
         let mut olga = Visitor::with_token(&replica, "olga-0123456789abcdef").await;
         olga.sees("/waiting", &["s0"]).await;
@@ -332,7 +332,7 @@ async fn who_looks_too_often_through_what_waits_is_told() {
 /// The page of a job, once it has ended in any way.
 async fn eventually_over(visitor: &mut Visitor, job: &str) -> String {
     let visitor = tokio::sync::Mutex::new(visitor);
-    eventually(PATIENCE, "the job ends", || async {
+    eventually(DEADLINE, "the job ends", || async {
         let body = visitor.lock().await.get(job).await.body;
         let is_over = ["done", "failed"]
             .iter()

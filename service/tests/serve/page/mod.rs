@@ -10,7 +10,7 @@ use std::path::Path;
 
 use retryrmq_harness::{Amqp, eventually};
 
-use crate::stage::PATIENCE;
+use crate::fixture::DEADLINE;
 
 use visitor::link;
 pub(crate) use visitor::{Visitor, value_of};
@@ -30,7 +30,7 @@ pub(crate) fn people(folder: &Path, more: &str) -> String {
 }
 
 pub(crate) async fn depth(amqp: &Amqp, queue: &str, wanted: u32) {
-    eventually(PATIENCE, &format!("{queue} holds {wanted}"), || async {
+    eventually(DEADLINE, &format!("{queue} holds {wanted}"), || async {
         match amqp.depth(queue).await {
             Some(depth) if depth == wanted => Ok(()),
             depth => Err(format!("{depth:?}")),

@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use retryrmq::{Client, Failed, Failure, Outcome, ParkReason};
+use retryrmq::{Client, FailedMessage, Failure, Outcome, ParkReason};
 use retryrmq_harness::{QueueType, eventually, on_brokers};
 
 use super::{Visitor, depth, link, people, value_of};
-use crate::stage::{Native, PATIENCE, Replica, declare, id, policy, text};
+use crate::fixture::{DEADLINE, NativeConsumer, Replica, declare, id, policy, text};
 
 const POLICY: &str = r#"
 [defaults]
@@ -48,12 +48,12 @@ async fn people_see_what_died_and_only_those_who_may_do_something_about_it() {
             declare(&amqp, queue, QueueType::Quorum, true).await;
         }
         // What was replayed is handled.
-        let handled = |seen: &crate::stage::Seen| {
+        let handled = |seen: &crate::fixture::Seen| {
             let headers = seen.properties.headers().as_ref();
             headers.is_some_and(|headers| headers.inner().contains_key("x-retry-replays"))
         };
-        let orders = Native::start(&vhost, "orders", handled).await;
-        let slow = Native::start(&vhost, "slow", |_| false).await;
+        let orders = NativeConsumer::start(&vhost, "orders", handled).await;
+        let slow = NativeConsumer::start(&vhost, "slow", |_| false).await;
         let publish = async |queue: &str, name: &str| {
             let mut table = retryrmq::types::FieldTable::default();
             for (header, value) in [
@@ -90,9 +90,9 @@ async fn people_see_what_died_and_only_those_who_may_do_something_about_it() {
             }
             tries
         };
-        let tries = tokio::time::timeout(PATIENCE, tries).await.unwrap();
+        let tries = tokio::time::timeout(DEADLINE, tries).await.unwrap();
         assert!(tries >= 5, "{tries}");
-        eventually(PATIENCE, "who waits signs in", || async {
+        eventually(DEADLINE, "who waits signs in", || async {
             let mut rea = Visitor::new(&replica);
             let word = rea.get("/sign-in").await.word();
             let right = [("word", word.as_str()), ("token", "rea-0123456789abcdef")];
@@ -211,7 +211,7 @@ async fn people_see_what_died_and_only_those_who_may_do_something_about_it() {
 
         // A search in bodies, and what was parked without the service.
         let client = Client::connect(vhost.url()).await.unwrap();
-        let failed = Failed::new(
+        let failed = FailedMessage::new(
             "orders",
             "",
             "orders",

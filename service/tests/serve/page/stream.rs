@@ -4,7 +4,7 @@ use retryrmq::Client;
 use retryrmq_harness::{QueueType, Version, on_brokers, on_brokers_where};
 
 use super::{Visitor, people};
-use crate::stage::{Native, Replica, declare, id, policy};
+use crate::fixture::{NativeConsumer, Replica, declare, id, policy};
 
 #[tokio::test]
 async fn a_stream_that_was_made_anew_is_read_again() {
@@ -15,7 +15,7 @@ async fn a_stream_that_was_made_anew_is_read_again() {
         let file = policy(&people(folder.path(), "[defaults]\nrejected = \"park\"\n"));
         let replica = Replica::start(&vhost, Some(file.path())).await;
         declare(&amqp, "orders", QueueType::Quorum, true).await;
-        let orders = Native::start(&vhost, "orders", |_| false).await;
+        let orders = NativeConsumer::start(&vhost, "orders", |_| false).await;
         for number in 0..6 {
             amqp.publish_with("orders", "body", id(&format!("m{number}")))
                 .await;
@@ -40,7 +40,7 @@ async fn a_stream_that_was_made_anew_is_read_again() {
 }
 
 #[tokio::test]
-async fn without_a_stream_happenings_do_not_heap_up_with_their_bodies() {
+async fn without_a_stream_events_do_not_heap_up_with_their_bodies() {
     on_brokers_where(
         |broker| broker.version() >= Version::V4_3,
         |broker| async move {
@@ -50,14 +50,14 @@ async fn without_a_stream_happenings_do_not_heap_up_with_their_bodies() {
             let file = policy("[defaults]\nrejected = \"park\"\n\n[history]\nstream = \"taken\"\n");
             let replica = Replica::start(&vhost, Some(file.path())).await;
             declare(&amqp, "orders", QueueType::Quorum, true).await;
-            let orders = Native::start(&vhost, "orders", |_| false).await;
+            let orders = NativeConsumer::start(&vhost, "orders", |_| false).await;
             let all = (0..4_300).map(|number| ("orders", "body", id(&format!("m{number}"))));
             amqp.publish_all("", all).await;
             replica.counts("retryrmq_serve_parked_total", 4_300).await;
             // Those that do not fit are dropped; 4096 have room.
             let (_, metrics) = replica.page("/metrics").await;
             assert!(
-                metrics.contains("retryrmq_serve_happenings_dropped_total 0\n"),
+                metrics.contains("retryrmq_serve_events_dropped_total 0\n"),
                 "{metrics}"
             );
             drop(orders);

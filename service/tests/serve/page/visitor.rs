@@ -6,7 +6,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::stage::{PATIENCE, Replica};
+use crate::fixture::{DEADLINE, Replica};
 
 /// Somebody with a browser, as far as a page without scripts can tell.
 pub(crate) struct Visitor {
@@ -106,7 +106,7 @@ impl Visitor {
     /// Loads a page until it has these words.
     pub(crate) async fn sees(&mut self, path: &str, words: &[&str]) -> String {
         let visitor = tokio::sync::Mutex::new(self);
-        eventually(PATIENCE, &format!("{path} says {words:?}"), || async {
+        eventually(DEADLINE, &format!("{path} says {words:?}"), || async {
             let answer = visitor.lock().await.get(path).await;
             match words.iter().all(|words| answer.body.contains(words)) {
                 true => Ok(answer.body),

@@ -48,7 +48,7 @@ fn policy() -> Policy {
 }
 
 /// What came of the messages so far, and when the dependency is back.
-struct Tally {
+struct OutageCounts {
     back: Instant,
     cpu: Duration,
     attempts: AtomicUsize,
@@ -56,7 +56,7 @@ struct Tally {
     parked: AtomicUsize,
 }
 
-impl Tally {
+impl OutageCounts {
     /// The outage begins.
     fn new() -> Arc<Self> {
         Arc::new(Self {
@@ -110,8 +110,8 @@ pub(super) async fn retryrmq(
     pause: Option<Pause>,
 ) -> Measured {
     let rmq = Client::connect(url).await.expect("connected");
-    let tally = Tally::new();
-    let asked = Arc::clone(&tally);
+    let counts = OutageCounts::new();
+    let asked = Arc::clone(&counts);
     let mut consumer = rmq
         .consumer(queue)
         .dlx(true)
@@ -125,7 +125,7 @@ pub(super) async fn retryrmq(
         .await
         .expect("consuming");
     let parked = async || usize::try_from(running.stats().parked).expect("few");
-    let measured = tally.over(url, queue, parked).await;
+    let measured = counts.over(url, queue, parked).await;
     running.close().await;
     measured
 }
@@ -138,30 +138,30 @@ pub(super) async fn by_hand(url: &str, queue: &str, outstanding: usize) -> Measu
     rmq.apply_plan(&plan).await.expect("queues");
     let amqp = Amqp::connect(url).await;
     let consumer = consume(&amqp, queue, outstanding).await;
-    let (tally, publishing) = (Tally::new(), amqp.channel().clone());
-    let (asked, from) = (Arc::clone(&tally), queue.to_owned());
+    let (counts, publishing) = (OutageCounts::new(), amqp.channel().clone());
+    let (asked, from) = (Arc::clone(&counts), queue.to_owned());
     let loop_ = each(consumer, move |delivery| {
-        let (tally, publishing, from) = (Arc::clone(&asked), publishing.clone(), from.clone());
+        let (counts, publishing, from) = (Arc::clone(&asked), publishing.clone(), from.clone());
         async move {
-            if tally.attempt().is_err() {
-                let to = next_place(&from, delivery::failed(&delivery), &tally);
+            if counts.attempt().is_err() {
+                let to = next_place(&from, delivery::failed(&delivery), &counts);
                 delivery::copy(&publishing, &to, &delivery).await;
             }
             delivery::acknowledge(&delivery).await;
         }
     });
-    let parked = async || tally.parked.load(Ordering::Relaxed);
-    let measured = tally.over(url, queue, parked).await;
+    let parked = async || counts.parked.load(Ordering::Relaxed);
+    let measured = counts.over(url, queue, parked).await;
     loop_.abort();
     measured
 }
 
 /// Where the loop by hand sends what has failed so often.
-fn next_place(queue: &str, failed: u32, tally: &Tally) -> String {
+fn next_place(queue: &str, failed: u32, counts: &OutageCounts) -> String {
     if failed < RETRIES {
         waiting_queue(queue, SECOND * 2_u32.pow(failed))
     } else {
-        tally.parked.fetch_add(1, Ordering::Relaxed);
+        counts.parked.fetch_add(1, Ordering::Relaxed);
         parking_queue(queue)
     }
 }
@@ -182,18 +182,18 @@ async fn without_copies<F: Future<Output = ()> + Send + 'static>(
     give_back: fn(Delivery) -> F,
     parked: impl AsyncFn() -> usize,
 ) -> Measured {
-    let tally = Tally::new();
-    let asked = Arc::clone(&tally);
+    let counts = OutageCounts::new();
+    let asked = Arc::clone(&counts);
     let loop_ = each(consumer, move |delivery| {
-        let tally = Arc::clone(&asked);
+        let counts = Arc::clone(&asked);
         async move {
-            match tally.attempt() {
+            match counts.attempt() {
                 Ok(()) => delivery::acknowledge(&delivery).await,
                 Err(_) => give_back(delivery).await,
             }
         }
     });
-    let measured = tally.over(url, queue, parked).await;
+    let measured = counts.over(url, queue, parked).await;
     loop_.abort();
     measured
 }

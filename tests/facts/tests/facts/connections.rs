@@ -14,7 +14,7 @@ async fn an_operator_who_closes_a_connection_is_quoted() {
         amqp.declare("work", QueueType::Classic).await;
         let mut consumer = amqp.consume("work", 1).await;
         let management = broker.management();
-        let name = eventually(PATIENCE, "the connection is listed", || async {
+        let name = eventually(DEADLINE, "the connection is listed", || async {
             management
                 .connections(vhost.name())
                 .await
@@ -24,7 +24,7 @@ async fn an_operator_who_closes_a_connection_is_quoted() {
         })
         .await;
         management.close_connection(&name).await.unwrap();
-        let end = timeout(PATIENCE, consumer.next())
+        let end = timeout(DEADLINE, consumer.next())
             .await
             .unwrap()
             .expect("an error comes before the end");

@@ -27,7 +27,7 @@ async fn a_consumer_can_be_replaced_on_its_channel_while_deliveries_are_held() {
             .await
             .unwrap();
         assert!(
-            timeout(PATIENCE, first.next()).await.unwrap().is_none(),
+            timeout(DEADLINE, first.next()).await.unwrap().is_none(),
             "the cancelled stream ends"
         );
 
@@ -71,7 +71,7 @@ async fn what_is_on_its_way_to_a_cancelled_consumer_of_a_quorum_queue_is_taken_b
             );
             acked.unwrap();
             cancelled.unwrap();
-            if timeout(PATIENCE, consumer.next()).await.unwrap().is_none() {
+            if timeout(DEADLINE, consumer.next()).await.unwrap().is_none() {
                 settled_depth(&amqp, "work", 39).await;
                 let all = amqp.drain("work").await;
                 let again = all.iter().find(|message| message.redelivered);
@@ -157,7 +157,7 @@ async fn all_that_was_on_its_way_at_a_cancel_is_delivered_before_the_stream_ends
             .await
             .unwrap();
         let mut delivered = 0;
-        while let Some(delivery) = timeout(PATIENCE, consumer.next()).await.unwrap() {
+        while let Some(delivery) = timeout(DEADLINE, consumer.next()).await.unwrap() {
             delivery.unwrap();
             delivered += 1;
         }
@@ -179,7 +179,7 @@ async fn a_consumer_is_told_when_its_queue_is_deleted() {
         let channel = amqp.new_channel().await;
         let mut consumer = consume(&channel, "work", "orphan", 1).await;
         amqp.delete("work").await;
-        assert!(timeout(PATIENCE, consumer.next()).await.unwrap().is_none());
+        assert!(timeout(DEADLINE, consumer.next()).await.unwrap().is_none());
         assert!(channel.status().connected(), "the channel lives on");
     })
     .await;
@@ -432,7 +432,7 @@ async fn consume(channel: &Channel, queue: &str, tag: &str, prefetch: u16) -> Co
 }
 
 async fn next(consumer: &mut Consumer) -> Delivery {
-    timeout(PATIENCE, consumer.next())
+    timeout(DEADLINE, consumer.next())
         .await
         .expect("a delivery comes")
         .expect("the stream goes on")
@@ -443,7 +443,7 @@ async fn next(consumer: &mut Consumer) -> Delivery {
 /// out more than it should is caught.
 async fn settled_depth(amqp: &Amqp, queue: &str, expected: u32) -> u32 {
     eventually(
-        PATIENCE,
+        DEADLINE,
         &format!("{expected} are ready in {queue}"),
         || async {
             match amqp.depth(queue).await {

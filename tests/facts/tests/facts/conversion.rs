@@ -12,7 +12,7 @@ use retryrmq_harness::{
     Version, Vhost, eventually, on_every_broker_where,
 };
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 fn new() -> Message10 {
     Message10::new("x")
@@ -167,13 +167,13 @@ async fn get(amqp: &Amqp) -> lapin::Result<Option<lapin::message::BasicGetMessag
 async fn is_unreadable(vhost: &Vhost, message: &Message10) {
     for _ in 0..2 {
         let amqp = vhost.connect().await;
-        eventually(PATIENCE, "the message is there", || async {
+        eventually(DEADLINE, "the message is there", || async {
             amqp.depth("work").await == Some(1)
         })
         .await;
         let refused = refusal(get(&amqp).await.map(drop));
         assert_eq!(refused.0, 541, "{message:?}: {refused:?}");
-        eventually(PATIENCE, "the connection is gone", || async {
+        eventually(DEADLINE, "the connection is gone", || async {
             !amqp.connection().status().connected()
         })
         .await;

@@ -63,7 +63,7 @@ async fn a_copy_arrives_with_the_death_of_its_wait_queue_and_nothing_else_change
             (message.exchange.as_str(), message.routing_key.as_str()),
             ("", "work")
         );
-        let death = Death {
+        let death = XDeath {
             queue: "wait".into(),
             reason: "expired".into(),
             count: 1,

@@ -77,7 +77,7 @@ async fn a_message_past_its_delivery_limit_waits_and_does_not_return() {
         for _ in 0..2 {
             requeue(&hold(amqp.channel(), "work").await).await;
         }
-        eventually(PATIENCE, "it waits", || async {
+        eventually(DEADLINE, "it waits", || async {
             amqp.depth("wait").await == Some(1)
         })
         .await;

@@ -29,7 +29,7 @@ async fn deaths_come_newest_first_and_their_counts_grow_with_each_loop() {
                 .unwrap();
             let message = hold(amqp.channel(), "work").await;
             let found = deaths(&message.properties);
-            let brief: Vec<_> = found.iter().map(Death::brief).collect();
+            let brief: Vec<_> = found.iter().map(XDeath::brief).collect();
             assert_eq!(
                 brief,
                 [("wait", "expired", round), ("work", "rejected", round)]

@@ -183,7 +183,7 @@ async fn what_is_due_comes_back_at_the_head() {
         requeue(&hold(amqp.channel(), "work").await).await;
         amqp.publish("work", "younger").await;
         amqp.publish("work", "youngest").await;
-        eventually(PATIENCE, "it is due", || async {
+        eventually(DEADLINE, "it is due", || async {
             amqp.depth("work").await == Some(3)
         })
         .await;
@@ -311,7 +311,7 @@ async fn a_policys_type_wins_and_of_two_times_the_lower_counts() {
                 .put_policy("policy", &Policy::new(".*", definition))
                 .await
                 .unwrap();
-            eventually(PATIENCE, "the policy applies", || async {
+            eventually(DEADLINE, "the policy applies", || async {
                 let queue = vhost.queue("work").await.ok_or("no queue")?;
                 let applies = queue.policy() == Some("policy");
                 applies.then_some(()).ok_or("not yet")

@@ -20,7 +20,7 @@ async fn what_a_broker_parks_says_where_it_died_and_of_what_and_where_it_came_fr
                 ("", "parked")
             );
             let reason = cause.reason();
-            let death = Death {
+            let death = XDeath {
                 queue: "work".into(),
                 reason: reason.into(),
                 count: 1,

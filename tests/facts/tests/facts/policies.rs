@@ -157,7 +157,7 @@ async fn a_policy_with_overflow_makes_a_waiting_queue_dead_letter_at_most_once()
         amqp.publish("work", "").await;
         all_gone(&amqp, &["work"]).await;
         let nothing = (Some(0), Some(0));
-        eventually(PATIENCE, "nothing is held", || async {
+        eventually(DEADLINE, "nothing is held", || async {
             let queue = vhost.queue("work").await.ok_or("no queue")?;
             let seen = (queue.messages(), queue.dead_lettering());
             (seen == nothing).then_some(()).ok_or("not yet")
@@ -203,7 +203,7 @@ async fn a_queue_with_a_maximum_of_0_tells_whether_it_holds_what_it_cannot_dead_
 
 /// Waits until nothing in `work` is ready.
 async fn all_gone_now(amqp: &Amqp) {
-    eventually(PATIENCE, "nothing is ready", || async {
+    eventually(DEADLINE, "nothing is ready", || async {
         (amqp.depth("work").await == Some(0))
             .then_some(())
             .ok_or("a message")
@@ -290,7 +290,7 @@ async fn a_vhost_may_turn_every_queue_without_a_type_into_a_quorum_queue() {
 
 async fn applied(vhost: &Vhost, policy: &str) {
     let what = format!("the policy {policy} applies");
-    eventually(PATIENCE, &what, || async {
+    eventually(DEADLINE, &what, || async {
         let queue = vhost.queue("work").await.ok_or("no queue")?;
         if queue.policy() == Some(policy) {
             Ok(())

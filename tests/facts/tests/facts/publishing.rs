@@ -152,7 +152,7 @@ async fn properties_must_fit_in_one_frame_or_the_connection_is_lost() {
         let refused = publish(amqp.channel(), "work", b"", filled(most + 9)).await;
         let text = "FRAME_ERROR - type 2, all octets = <<>>: {frame_too_large,131073,131064}";
         assert_eq!(refusal(refused), (501, text.to_owned()));
-        eventually(PATIENCE, "the connection is lost", || async {
+        eventually(DEADLINE, "the connection is lost", || async {
             !amqp.connection().status().connected()
         })
         .await;
@@ -251,7 +251,7 @@ async fn a_full_classic_work_queue_drops_what_returns_and_a_quorum_one_lets_it_i
 /// them apart.
 async fn counts(vhost: &Vhost, queue: &str, expected: (Option<u64>, Option<u64>, Option<u64>)) {
     let what = format!("{queue} counts (all, ready, dead letters) {expected:?}");
-    eventually(PATIENCE, &what, || async {
+    eventually(DEADLINE, &what, || async {
         let queue = vhost.queue(queue).await.ok_or("there is no such queue")?;
         let seen = (queue.messages(), queue.ready(), queue.dead_lettering());
         (seen == expected)

@@ -11,7 +11,7 @@ const LONGEST: i64 = 315_360_000_000;
 const HOUR: i64 = 3_600_000;
 
 /// A busy machine needs long.
-const PATIENCE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Fact 14. The reason for one queue per delay.
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn a_queue_expires_although_it_is_purged_again_and_again() {
                 Err(why) => Ok(refusal::<()>(Err(why))),
             }
         };
-        let (code, text) = eventually(PATIENCE, "it expires", gone).await;
+        let (code, text) = eventually(DEADLINE, "it expires", gone).await;
         assert!(declared.elapsed() >= EXPIRES, "{broker}");
         let name = vhost.name();
         let missing = format!("NOT_FOUND - no queue 'clock' in vhost '{name}'");
@@ -98,7 +98,7 @@ async fn a_queue_expires_although_its_marker_is_asked_for_again_and_again() {
             .await;
         let declared = Instant::now();
         mark(&amqp, "clock").await;
-        eventually(PATIENCE, "its marker goes with it", || async {
+        eventually(DEADLINE, "its marker goes with it", || async {
             declare_marker(&amqp, "clock").await.unwrap();
             let deleted = delete_unbound_marker(&amqp, "clock").await;
             deleted.map_err(|why| why.to_string())
@@ -190,7 +190,7 @@ async fn a_lease_on_a_quorum_queue_is_renewed_neither_by_declaring_nor_by_publis
         amqp.declare_with("leased", QueueType::Quorum, table(arguments.clone()))
             .await;
         amqp.publish("leased", "").await;
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + DEADLINE;
         // Each round renews the lease, if anything does, and would be early enough. A depth of zero means that the queue
         // was gone, and that the one just declared is a new one.
         while amqp.depth("leased").await != Some(0) {
@@ -227,7 +227,7 @@ async fn a_lease_on_a_classic_queue_is_renewed_by_declaring_it() {
         let amqp = vhost.connect().await;
         let arguments = table([("x-expires", int(3_000))]);
         let lease = Duration::from_secs(3);
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + DEADLINE;
         let (mut renewed, mut since) = (Instant::now(), None);
         while since.is_none_or(|since: Instant| since.elapsed() < lease * 2) {
             assert!(Instant::now() < end, "no lease was renewed in time");

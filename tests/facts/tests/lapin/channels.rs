@@ -16,7 +16,7 @@ async fn an_ack_that_the_broker_does_not_know_succeeds_and_then_costs_the_channe
         amqp.declare("work", QueueType::Classic).await;
         let mut consumer = amqp.consume("work", 1).await;
         amqp.publish("work", "").await;
-        let delivery = timeout(PATIENCE, consumer.next())
+        let delivery = timeout(DEADLINE, consumer.next())
             .await
             .unwrap()
             .unwrap()
@@ -46,12 +46,12 @@ async fn an_acker_that_another_ack_has_covered_says_that_it_is_usable() {
         amqp.publish("work", "").await;
     }
     let mut consumer = amqp.consume("work", 2).await;
-    let first = timeout(PATIENCE, consumer.next())
+    let first = timeout(DEADLINE, consumer.next())
         .await
         .unwrap()
         .unwrap()
         .unwrap();
-    let second = timeout(PATIENCE, consumer.next())
+    let second = timeout(DEADLINE, consumer.next())
         .await
         .unwrap()
         .unwrap()
@@ -65,7 +65,7 @@ async fn an_acker_that_another_ack_has_covered_says_that_it_is_usable() {
         .ack(Default::default())
         .await
         .expect("which nobody notices here");
-    let end = timeout(PATIENCE, consumer.next())
+    let end = timeout(DEADLINE, consumer.next())
         .await
         .unwrap()
         .expect("the channel is closed for it");
@@ -81,7 +81,7 @@ async fn a_stream_that_has_ended_without_an_error_pends_for_ever_after() {
     amqp.declare("work", QueueType::Classic).await;
     let mut consumer = amqp.consume("work", 1).await;
     amqp.delete("work").await;
-    assert!(timeout(PATIENCE, consumer.next()).await.unwrap().is_none());
+    assert!(timeout(DEADLINE, consumer.next()).await.unwrap().is_none());
     assert!(
         timeout(Duration::from_millis(500), consumer.next())
             .await

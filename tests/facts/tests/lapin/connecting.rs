@@ -73,12 +73,12 @@ async fn the_end_of_a_connection_is_an_error_and_then_the_end_of_the_stream() {
         amqp.declare("work", QueueType::Classic).await;
         let mut consumer = amqp.consume("work", 1).await;
         be_thrown_out(&amqp).await;
-        let end = timeout(PATIENCE, consumer.next())
+        let end = timeout(DEADLINE, consumer.next())
             .await
             .unwrap()
             .expect("an error comes first");
         assert!(end.is_err());
-        assert!(timeout(PATIENCE, consumer.next()).await.unwrap().is_none());
+        assert!(timeout(DEADLINE, consumer.next()).await.unwrap().is_none());
     })
     .await;
 }
@@ -90,7 +90,7 @@ async fn be_thrown_out(amqp: &Amqp) {
     let _ = channel
         .basic_publish("".into(), "".into(), Default::default(), b"", big)
         .await;
-    eventually(PATIENCE, "the connection is closed", || async {
+    eventually(DEADLINE, "the connection is closed", || async {
         !amqp.connection().status().connected()
     })
     .await;

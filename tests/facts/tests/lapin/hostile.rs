@@ -54,7 +54,7 @@ async fn deeply_nested_headers_end_the_process() {
 async fn consume_in_a_process_of_its_own() {
     let amqp = Amqp::connect(&env::var(URL).expect("the test above sets it")).await;
     let mut consumer = amqp.consume("work", 1).await;
-    timeout(PATIENCE, consumer.next())
+    timeout(DEADLINE, consumer.next())
         .await
         .expect("a delivery, or the end")
         .expect("a delivery")
@@ -78,7 +78,7 @@ async fn names_that_are_not_text_cost_the_connection() {
                 table([]),
             );
             if let Ok(mut consumer) = consume.await {
-                let end = timeout(PATIENCE, consumer.next())
+                let end = timeout(DEADLINE, consumer.next())
                     .await
                     .unwrap()
                     .expect("an error comes");

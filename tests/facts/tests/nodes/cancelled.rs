@@ -25,10 +25,10 @@ async fn a_quorum_queue_keeps_what_a_cancelled_consumer_on_a_killed_node_held() 
         }
         other.kill().await;
         other.start().await;
-        assert!(ready(&amqp, "consumed", PATIENCE).await);
+        assert!(ready(&amqp, "consumed", DEADLINE).await);
         let kept = !ready(&amqp, "cancelled", WHILE).await;
         move_leader(&leader, "cancelled").await;
-        assert!(ready(&amqp, "cancelled", PATIENCE).await);
+        assert!(ready(&amqp, "cancelled", DEADLINE).await);
         assert_eq!(kept, broker.version() < Version::V4_3);
     })
     .await;
@@ -48,7 +48,7 @@ async fn hold_one(amqp: &Amqp, queue: &str, cancel: bool) {
         Default::default(),
     );
     let mut deliveries = consume.await.unwrap();
-    let delivery = timeout(PATIENCE, deliveries.next()).await.unwrap();
+    let delivery = timeout(DEADLINE, deliveries.next()).await.unwrap();
     delivery.unwrap().unwrap();
     if cancel {
         let cancel = channel.basic_cancel(queue.into(), BasicCancelOptions::default());

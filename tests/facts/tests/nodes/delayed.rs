@@ -12,7 +12,7 @@ use std::time::Duration;
 const MESSAGES: u32 = 20;
 /// Longer than a restart takes.
 const DELAY: Duration = Duration::from_secs(20);
-const PATIENCE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(120);
 
 async fn delay(amqp: &Amqp) {
     let (exchange, queue) = (ShortString::from("later"), ShortString::from("orders"));
@@ -86,7 +86,7 @@ async fn what_the_plugin_was_sent_survives_a_kill_when_the_log_of_mnesia_is_writ
         node.kill().await;
         node.start().await;
         let amqp = vhost.connect().await;
-        eventually(PATIENCE, "all have come", || async {
+        eventually(DEADLINE, "all have come", || async {
             let depth = amqp.depth("orders").await;
             if depth == Some(MESSAGES) {
                 Ok(())

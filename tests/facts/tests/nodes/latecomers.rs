@@ -36,7 +36,7 @@ async fn what_is_due_in_a_queue_whose_leader_came_late_stays_until_another_leads
 
         // Confirmed like any other, and due before those that come home.
         amqp.publish("waits", "held").await;
-        eventually(PATIENCE, "it is due", || async {
+        eventually(DEADLINE, "it is due", || async {
             amqp.depth("waits").await == Some(0)
         })
         .await;
@@ -45,7 +45,7 @@ async fn what_is_due_in_a_queue_whose_leader_came_late_stays_until_another_leads
         }
         let depth = || async { amqp.depth("home").await };
         let all_but_one = || async { depth().await >= Some(2) };
-        eventually(PATIENCE, "what waits elsewhere comes", all_but_one).await;
+        eventually(DEADLINE, "what waits elsewhere comes", all_but_one).await;
         let bodies: Vec<_> = amqp
             .drain("home")
             .await
@@ -61,13 +61,13 @@ async fn what_is_due_in_a_queue_whose_leader_came_late_stays_until_another_leads
                 "{{rabbit_quorum_queue:delete_member({place}), rabbit_quorum_queue:add_member({place}, 60000)}}."
             );
             assert_eq!(late.ctl(&["eval", &anew]).await.trim(), "{ok,ok}");
-            eventually(PATIENCE, "another leads", || async {
+            eventually(DEADLINE, "another leads", || async {
                 depth().await == Some(1)
             })
             .await;
             lead(&late, "waits").await;
             amqp.publish("waits", "free").await;
-            eventually(PATIENCE, "it comes", || async { depth().await == Some(2) }).await;
+            eventually(DEADLINE, "it comes", || async { depth().await == Some(2) }).await;
         }
     })
     .await;

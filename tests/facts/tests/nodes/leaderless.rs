@@ -41,12 +41,12 @@ async fn a_quorum_queue_without_a_leader_is_taken_for_empty_and_only_a_get_tells
         let elsewhere = near.connect().await;
         let _consumer = elsewhere.consume("consumed", 1).await;
         let counted = || async { look(&here, "consumed").await.ok() == Some((0, 1)) };
-        eventually(PATIENCE, "it is with its consumer", counted).await;
+        eventually(DEADLINE, "it is with its consumer", counted).await;
         far.kill().await;
 
         // Who consumes it counts for nothing either.
         for queue in ["filled", "consumed"] {
-            eventually(PATIENCE, "its leader is gone", || async {
+            eventually(DEADLINE, "its leader is gone", || async {
                 look(&here, queue).await.ok() == Some((0, 0))
             })
             .await;
@@ -76,7 +76,7 @@ async fn a_quorum_queue_without_a_leader_is_taken_for_empty_and_only_a_get_tells
         assert_eq!(code(got.await), 541);
 
         far.start().await;
-        eventually(PATIENCE, "it has its message again", || async {
+        eventually(DEADLINE, "it has its message again", || async {
             look(&here, "filled").await.ok() == Some((1, 0))
         })
         .await;

@@ -89,7 +89,7 @@ async fn held_dead_letters_get_through(amqp: &Amqp) {
     amqp.publish("wait", "held").await;
     all_gone(amqp, &["wait"]).await;
     amqp.declare("late", QueueType::Classic).await;
-    let arrived = eventually(PATIENCE, "it gets through", || amqp.take("late")).await;
+    let arrived = eventually(DEADLINE, "it gets through", || amqp.take("late")).await;
     assert_eq!(arrived.text(), "held");
 }
 
@@ -107,7 +107,7 @@ async fn slow_consumers_are_cut_off(
     let channel = slow.new_channel().await;
     let (mut consumer, delivery) = consume(&channel, &queue).await;
     if version < Version::V4_3 {
-        let end = timeout(PATIENCE, consumer.next())
+        let end = timeout(DEADLINE, consumer.next())
             .await
             .unwrap()
             .expect("an error comes before the end");
@@ -119,14 +119,14 @@ async fn slow_consumers_are_cut_off(
             "{text}"
         );
         closed(&channel).await;
-        let returned = eventually(PATIENCE, "the message is back", || amqp.take(&queue)).await;
+        let returned = eventually(DEADLINE, "the message is back", || amqp.take(&queue)).await;
         assert!(returned.redelivered);
     } else if queue_type == QueueType::Classic {
         // A quorum consumer beside it is cut off, which tells that the time is over.
         amqp.declare("beside", QueueType::Quorum).await;
         amqp.publish("beside", "").await;
         let (mut beside, _held) = consume(&slow.new_channel().await, "beside").await;
-        assert!(timeout(PATIENCE, beside.next()).await.unwrap().is_none());
+        assert!(timeout(DEADLINE, beside.next()).await.unwrap().is_none());
         assert!(channel.status().connected());
         assert_eq!(
             amqp.depth(&queue).await,
@@ -135,12 +135,12 @@ async fn slow_consumers_are_cut_off(
         );
     } else {
         assert!(
-            timeout(PATIENCE, consumer.next()).await.unwrap().is_none(),
+            timeout(DEADLINE, consumer.next()).await.unwrap().is_none(),
             "cancelled without an error"
         );
         assert!(channel.status().connected());
         let returned = || async { amqp.depth(&queue).await == Some(1) };
-        eventually(PATIENCE, "the message is back in the queue", returned).await;
+        eventually(DEADLINE, "the message is back in the queue", returned).await;
         let message = hold(amqp.channel(), &queue).await;
         assert!(message.redelivered);
         assert_eq!(
@@ -149,10 +149,10 @@ async fn slow_consumers_are_cut_off(
             "it is not counted"
         );
         requeue(&message).await;
-        eventually(PATIENCE, "the message is back again", returned).await;
+        eventually(DEADLINE, "the message is back again", returned).await;
         delivery.ack(Default::default()).await.unwrap();
         channel.close(200, "".into()).await.unwrap();
-        eventually(PATIENCE, "the late ack has removed nothing", returned).await;
+        eventually(DEADLINE, "the late ack has removed nothing", returned).await;
     }
 }
 
@@ -166,22 +166,22 @@ async fn cancelled_consumers_cost_the_channel(amqp: &Amqp, slow: &Amqp, version:
     let (mut consumer, _held) = consume(&channel, "left").await;
     let cancel = channel.basic_cancel(consumer.tag(), Default::default());
     cancel.await.unwrap();
-    assert!(timeout(PATIENCE, consumer.next()).await.unwrap().is_none());
+    assert!(timeout(DEADLINE, consumer.next()).await.unwrap().is_none());
     let newer = channel.basic_consume("newer".into(), "".into(), Default::default(), table([]));
     let mut newer = newer.await.unwrap();
-    let end = timeout(PATIENCE, newer.next()).await.unwrap();
+    let end = timeout(DEADLINE, newer.next()).await.unwrap();
     let (code, text) = refusal(end.expect("an error comes before the end"));
     println!("{version}: {text}");
     assert_eq!(code, 406);
     closed(&channel).await;
-    let returned = eventually(PATIENCE, "the message is back", || amqp.take("left")).await;
+    let returned = eventually(DEADLINE, "the message is back", || amqp.take("left")).await;
     assert!(returned.redelivered);
 }
 
 async fn consume(channel: &Channel, queue: &str) -> (Consumer, Delivery) {
     let consume = channel.basic_consume(queue.into(), "".into(), Default::default(), table([]));
     let mut consumer = consume.await.unwrap();
-    let delivery = timeout(PATIENCE, consumer.next())
+    let delivery = timeout(DEADLINE, consumer.next())
         .await
         .unwrap()
         .unwrap()

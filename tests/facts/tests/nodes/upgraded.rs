@@ -40,7 +40,7 @@ async fn without_the_flag_for_streams_3_10_dead_letters_at_most_once_and_says_so
             // Until a policy has it configured anew.
             let policy = Policy::new("^wait$", json!({ "max-length": 1_000_000 }));
             vhost.put_policy("any", &policy).await.unwrap();
-            eventually(PATIENCE, "the policy applies", || async {
+            eventually(DEADLINE, "the policy applies", || async {
                 let queue = vhost.queue("wait").await.ok_or("no queue")?;
                 (queue.policy() == Some("any"))
                     .then_some(())
@@ -57,7 +57,7 @@ async fn without_the_flag_for_streams_3_10_dead_letters_at_most_once_and_says_so
 
 /// Waits until the broker counts so many messages in a queue that has none ready.
 async fn holds(vhost: &Vhost, queue: &str, expected: u64) {
-    eventually(PATIENCE, &format!("{queue} holds {expected}"), || async {
+    eventually(DEADLINE, &format!("{queue} holds {expected}"), || async {
         let queue = vhost.queue(queue).await.ok_or("no queue")?;
         let seen = (queue.messages(), queue.dead_lettering());
         (seen == (Some(expected), Some(expected)))

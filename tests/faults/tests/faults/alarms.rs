@@ -1,10 +1,10 @@
 //! A broker that is short of memory.
 
 use crate::brokers::SETTLING;
-use crate::stage::Gate;
+use crate::fixture::Gate;
 use retryrmq::{Client, Message, Policy};
-use retryrmq_faults::PATIENCE;
-use retryrmq_faults::tape::Tape;
+use retryrmq_faults::DEADLINE;
+use retryrmq_faults::recorder::Recorder;
 use retryrmq_harness::{Node, QueueType, eventually};
 use std::time::Duration;
 
@@ -21,29 +21,29 @@ pub(crate) async fn alarm(node: &Node) {
     for kind in QueueType::ALL {
         let queue = format!("alarm.{kind}");
         node.connect().await.declare(&queue, kind).await;
-        let (tape, gate) = (Tape::new(), gate.clone());
-        let taped = tape.clone();
+        let (recorder, gate) = (Recorder::new(), gate.clone());
+        let taped = recorder.clone();
         let consumer = client
             .consumer(queue.as_str())
             .dlx(true)
             .retry("fixed(200ms, retries=3)".parse::<Policy>().unwrap())
             .prefetch(128)
-            .on_event(tape.listener())
+            .on_event(recorder.listener())
             .start(move |message: Message| {
-                let (tape, gate) = (taped.clone(), gate.clone());
+                let (recorder, gate) = (taped.clone(), gate.clone());
                 async move {
-                    let id = tape.attempt(&message);
+                    let id = recorder.attempt(&message);
                     gate.pass().await;
                     if id.starts_with("fail") && message.attempt() == 1 {
                         return Err("once");
                     }
-                    tape.success(&id);
+                    recorder.success(&id);
                     Ok(())
                 }
             })
             .await
             .unwrap();
-        running.push((kind, queue, tape, consumer));
+        running.push((kind, queue, recorder, consumer));
     }
     tokio::time::sleep(SETTLING).await;
     let amqp = node.connect().await;
@@ -58,14 +58,15 @@ pub(crate) async fn alarm(node: &Node) {
     }
     node.raise_memory_alarm().await;
     gate.open();
-    for (kind, _, tape, consumer) in &running {
+    for (kind, _, recorder, consumer) in &running {
         let what = format!("{}, {kind}, alarm", **node);
         eventually(
-            PATIENCE,
+            DEADLINE,
             "every first attempt is made and every success acknowledged",
             || async {
                 let stats = consumer.stats();
-                let done = tape.attempts().len() >= SUCCEED + FAIL && stats.acked >= SUCCEED as u64;
+                let done =
+                    recorder.attempts().len() >= SUCCEED + FAIL && stats.acked >= SUCCEED as u64;
                 done.then_some(())
                     .ok_or_else(|| format!("{what}: {stats:?}"))
             },
@@ -74,20 +75,20 @@ pub(crate) async fn alarm(node: &Node) {
     }
     // The copies go on waiting for longer than any one answer is waited for.
     tokio::time::sleep(ALARM).await;
-    for (kind, _, tape, consumer) in &running {
+    for (kind, _, recorder, consumer) in &running {
         let what = format!("{}, {kind}, alarm", **node);
         println!("{what}, while it lasts: {:?}", consumer.stats());
         assert_eq!(
-            tape.count("retried"),
+            recorder.count("retried"),
             0,
             "{what}: copies were stored, so there was no alarm"
         );
     }
     node.set_memory_watermark(0.6).await;
-    for (kind, queue, tape, consumer) in running {
+    for (kind, queue, recorder, consumer) in running {
         let what = format!("{}, {kind}, alarm", **node);
-        eventually(PATIENCE, "all are handled, and nothing is left", || async {
-            let settled = tape.handled_count() == SUCCEED + FAIL
+        eventually(DEADLINE, "all are handled, and nothing is left", || async {
+            let settled = recorder.handled_count() == SUCCEED + FAIL
                 && amqp.depth(&queue).await == Some(0)
                 && consumer.stats().outstanding == 0;
             settled
@@ -95,13 +96,13 @@ pub(crate) async fn alarm(node: &Node) {
                 .ok_or_else(|| format!("{what}: {:?}", consumer.stats()))
         })
         .await;
-        let runs = tape.attempts().len();
+        let runs = recorder.attempts().len();
         println!(
             "{what}: {runs} attempts at {} messages, {:?}",
             SUCCEED + FAIL,
             consumer.stats()
         );
-        assert_eq!(tape.count("parked"), 0, "{what}");
+        assert_eq!(recorder.count("parked"), 0, "{what}");
         consumer.close().await;
     }
     client.close().await;
@@ -143,7 +144,7 @@ pub(crate) async fn ended_in_an_alarm(node: &Node) {
     }
     node.raise_memory_alarm().await;
     alarmed.open();
-    eventually(PATIENCE, "the client is blocked", || async {
+    eventually(DEADLINE, "the client is blocked", || async {
         let open = node.management().connections("/").await.unwrap();
         let states: Vec<_> = open.into_iter().map(|open| open.state).collect();
         let is_blocked = states.iter().any(|state| state == "blocked");
@@ -153,7 +154,7 @@ pub(crate) async fn ended_in_an_alarm(node: &Node) {
     })
     .await;
     blocked.open();
-    eventually(PATIENCE, "all have failed", || async {
+    eventually(DEADLINE, "all have failed", || async {
         let stats = consumer.stats();
         let all = stats.failed == FAIL as u64 + 1;
         all.then_some(())

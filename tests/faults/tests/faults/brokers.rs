@@ -2,15 +2,15 @@
 //! by name, so that the others run beside it.
 
 use crate::alarms::{alarm, ended_in_an_alarm};
+use crate::fixture::{QUEUE, loaded, no_connection_is_left, seen, show_logs};
 use crate::fullness::full_work_queue;
-use crate::rungs::killed_after_a_rung_was_made;
-use crate::stage::{QUEUE, loaded, no_connection_is_left, seen, show_logs};
+use crate::young_waiting_queues::killed_after_a_waiting_queue_was_made;
 use retryrmq::Client;
-use retryrmq_faults::accounts::Accounts;
+use retryrmq_faults::disruption::Disruption;
+use retryrmq_faults::ledger::LoadLedger;
 use retryrmq_faults::load;
 use retryrmq_faults::publisher::Publisher;
-use retryrmq_faults::tape::Tape;
-use retryrmq_faults::trouble::Trouble;
+use retryrmq_faults::recorder::Recorder;
 use retryrmq_harness::{Node, QueueType, on_brokers};
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn nothing_is_lost_when_the_broker_is_killed_or_raises_an_alarm() {
             node.connect().await.declare(&name(kind), kind).await;
             node.connect()
                 .await
-                .declare(&format!("rung.{}", name(kind)), kind)
+                .declare(&format!("waiting queue.{}", name(kind)), kind)
                 .await;
             node.connect()
                 .await
@@ -39,7 +39,7 @@ async fn nothing_is_lost_when_the_broker_is_killed_or_raises_an_alarm() {
                 .await;
         }
         killed_under_load(&node).await;
-        killed_after_a_rung_was_made(&node).await;
+        killed_after_a_waiting_queue_was_made(&node).await;
         alarm(&node).await;
         ended_in_an_alarm(&node).await;
         full_work_queue(&node).await;
@@ -57,55 +57,55 @@ async fn killed_under_load(node: &Node) {
     let client = Client::connect(node.url()).await.unwrap();
     let mut loads = Vec::new();
     for kind in QueueType::ALL {
-        let (accounts, tape) = (Accounts::new(&name(kind)), Tape::new());
-        let books = accounts.clone();
+        let (load_ledger, recorder) = (LoadLedger::new(&name(kind)), Recorder::new());
+        let ledger = load_ledger.clone();
         let consumer = Client::connect(node.url()).await.unwrap();
         let running = consumer
             .consumer(name(kind))
             .dlx(true)
             .retry(load::policy())
-            .on_event(tape.listener())
-            .start(loaded(&tape, move |id| books.handled(id)))
+            .on_event(recorder.listener())
+            .start(loaded(&recorder, move |id| ledger.handled(id)))
             .await
             .unwrap();
-        loads.push((kind, accounts, tape, consumer, running));
+        loads.push((kind, load_ledger, recorder, consumer, running));
     }
     tokio::time::sleep(SETTLING).await;
     let publishers: Vec<_> = loads
         .iter()
-        .map(|(kind, accounts, ..)| {
-            Publisher::start(client.clone(), &name(*kind), accounts.clone())
+        .map(|(kind, load_ledger, ..)| {
+            Publisher::start(client.clone(), &name(*kind), load_ledger.clone())
         })
         .collect();
-    let mut trouble = Trouble::new(&what, KILLS);
-    while trouble.goes_on() {
-        for (_, _, tape, ..) in &loads {
+    let mut disruption = Disruption::new(&what, KILLS);
+    while disruption.goes_on() {
+        for (_, _, recorder, ..) in &loads {
             seen("the consumer is back", || {
-                tape.count("reconnected") == tape.count("disconnected")
+                recorder.count("reconnected") == recorder.count("disconnected")
             })
             .await;
         }
-        trouble.pause(300..2_500).await;
+        disruption.pause(300..2_500).await;
         node.kill().await;
-        trouble.pause(0..500).await;
+        disruption.pause(0..500).await;
         node.start().await;
     }
-    trouble.pause(300..1_000).await;
+    disruption.pause(300..1_000).await;
     let mut published = 0;
     for publisher in publishers {
         published += publisher.stop().await;
     }
     println!(
         "{what}: {published} published over {} kills",
-        trouble.made()
+        disruption.made()
     );
     let amqp = node.connect().await;
-    for (kind, accounts, tape, consumer, running) in loads {
-        accounts.settled(&amqp).await;
+    for (kind, load_ledger, recorder, consumer, running) in loads {
+        load_ledger.settled(&amqp).await;
         running.close().await;
         println!("{what}, {kind}: {:?}", running.stats());
-        assert!(tape.count("reconnected") >= KILLS, "{what}, {kind}");
-        accounts
+        assert!(recorder.count("reconnected") >= KILLS, "{what}, {kind}");
+        load_ledger
             .balance(node, "/", &amqp, &format!("{what}, {kind}"))
             .await;
         consumer.close().await;

@@ -1,10 +1,10 @@
 //! Consumers that are killed at random moments under load.
 
-use crate::stage::{QUEUE, Stage, WORKER, seen};
-use retryrmq_faults::accounts::Accounts;
+use crate::fixture::{Fixture, QUEUE, WORKER, seen};
+use retryrmq_faults::disruption::Disruption;
+use retryrmq_faults::ledger::LoadLedger;
 use retryrmq_faults::publisher::Publisher;
-use retryrmq_faults::trouble::Trouble;
-use retryrmq_faults::worker::{Handles, Orders, Told, Worker};
+use retryrmq_faults::worker::{HandlerScript, Worker, WorkerOptions, WorkerOutput};
 use retryrmq_harness::{Broker, QueueType, on_queue_types};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,32 +12,35 @@ use std::time::{Duration, Instant};
 const KILLS: usize = 6;
 
 /// A consumer that is killed soon after each start, from the first one on, which creates the queues: copies that are confirmed do not come again.
-async fn is_killed_after_each_start(broker: &Broker, kind: QueueType, handles: Handles) {
+async fn is_killed_after_each_start(broker: &Broker, kind: QueueType, handles: HandlerScript) {
     const MESSAGES: usize = 5;
     const ROUNDS: u32 = 10;
     const ACKNOWLEDGED: Duration = Duration::from_millis(200);
     let (queue, event) = match handles {
-        Handles::Parks => ("orders.parked", "parked"),
+        HandlerScript::Parks => ("orders.parked", "parked"),
         _ => ("orders.retry.60000", "retried"),
     };
     let what = format!("{broker}, {kind}, killed after each start, {queue}");
-    let stage = Stage::set(broker, kind).await;
-    let accounts = Accounts::new(QUEUE);
-    let orders = Orders {
+    let fixture = Fixture::set(broker, kind).await;
+    let load_ledger = LoadLedger::new(QUEUE);
+    let orders = WorkerOptions {
         handles,
-        ..Orders::load(stage.vhost.url(), QUEUE)
+        ..WorkerOptions::load(fixture.vhost.url(), QUEUE)
     };
     // Whether messages may have been between confirm and acknowledgement, by round, and how many of earlier rounds come as well.
     let (mut in_between, mut earlier) = (Vec::new(), 0);
     for round in 1..=ROUNDS {
         for number in 0..MESSAGES {
-            stage.amqp.publish(QUEUE, format!("{round}.{number}")).await;
+            fixture
+                .amqp
+                .publish(QUEUE, format!("{round}.{number}"))
+                .await;
         }
-        let told = Told::default();
-        let mut worker = Worker::start(WORKER, &orders, &told, &accounts);
+        let worker_output = WorkerOutput::default();
+        let mut worker = Worker::start(WORKER, &orders, &worker_output, &load_ledger);
         worker.ready().await;
         let until = Instant::now() + Duration::from_millis(300) * round;
-        let are_stored = || told.count_of("event", event) >= MESSAGES + earlier;
+        let are_stored = || worker_output.count_of("event", event) >= MESSAGES + earlier;
         // Every other one is killed whatever it has done by then.
         if round.is_multiple_of(2) {
             seen("the copies are stored", are_stored).await;
@@ -47,14 +50,14 @@ async fn is_killed_after_each_start(broker: &Broker, kind: QueueType, handles: H
         let (before, is_clean) = (Instant::now(), are_stored());
         tokio::time::sleep_until(until.max(before + ACKNOWLEDGED).into()).await;
         worker.kill().await;
-        earlier = (MESSAGES + earlier).saturating_sub(told.count_of("event", event));
+        earlier = (MESSAGES + earlier).saturating_sub(worker_output.count_of("event", event));
         in_between.push(!is_clean);
     }
-    let worker = Worker::start(WORKER, &orders, &Told::default(), &accounts);
-    stage.is_empty(QUEUE).await;
+    let worker = Worker::start(WORKER, &orders, &WorkerOutput::default(), &load_ledger);
+    fixture.is_empty(QUEUE).await;
     worker.kill().await;
     let mut copies = BTreeMap::<String, usize>::new();
-    for message in stage.amqp.drain(queue).await {
+    for message in fixture.amqp.drain(queue).await {
         *copies.entry(message.text().to_owned()).or_default() += 1;
     }
     assert_eq!(
@@ -80,7 +83,7 @@ async fn is_killed_after_each_start(broker: &Broker, kind: QueueType, handles: H
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_consumer_that_is_killed_after_each_start_multiplies_no_messages() {
     on_queue_types(|broker, kind| async move {
-        is_killed_after_each_start(&broker, kind, Handles::Parks).await;
+        is_killed_after_each_start(&broker, kind, HandlerScript::Parks).await;
     })
     .await;
 }
@@ -88,7 +91,7 @@ async fn a_consumer_that_is_killed_after_each_start_multiplies_no_messages() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nor_one_whose_messages_wait_to_be_retried() {
     on_queue_types(|broker, kind| async move {
-        is_killed_after_each_start(&broker, kind, Handles::Delays).await;
+        is_killed_after_each_start(&broker, kind, HandlerScript::Delays).await;
     })
     .await;
 }
@@ -97,33 +100,33 @@ async fn nor_one_whose_messages_wait_to_be_retried() {
 async fn nothing_is_lost_when_the_consumer_is_killed_again_and_again() {
     on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}, consumer killed");
-        let stage = Stage::set(&broker, kind).await;
-        let accounts = Accounts::new(QUEUE);
-        let told = Told::default();
-        let publisher = Publisher::start(stage.client().await, QUEUE, accounts.clone());
-        let orders = Orders::load(stage.vhost.url(), QUEUE);
-        let mut trouble = Trouble::new(&what, KILLS);
-        while trouble.goes_on() {
-            let mut worker = Worker::start(WORKER, &orders, &told, &accounts);
+        let fixture = Fixture::set(&broker, kind).await;
+        let load_ledger = LoadLedger::new(QUEUE);
+        let worker_output = WorkerOutput::default();
+        let publisher = Publisher::start(fixture.client().await, QUEUE, load_ledger.clone());
+        let orders = WorkerOptions::load(fixture.vhost.url(), QUEUE);
+        let mut disruption = Disruption::new(&what, KILLS);
+        while disruption.goes_on() {
+            let mut worker = Worker::start(WORKER, &orders, &worker_output, &load_ledger);
             // Now and then it is killed while it starts.
-            if !trouble.made().is_multiple_of(3) {
+            if !disruption.made().is_multiple_of(3) {
                 worker.ready().await;
             }
-            trouble.pause(20..1_200).await;
+            disruption.pause(20..1_200).await;
             worker.kill().await;
         }
         let published = publisher.stop().await;
-        let worker = Worker::start(WORKER, &orders, &told, &accounts);
-        accounts.settled(&stage.amqp).await;
+        let worker = Worker::start(WORKER, &orders, &worker_output, &load_ledger);
+        load_ledger.settled(&fixture.amqp).await;
         worker.kill().await;
         println!(
             "{what}: {published} published over {} kills, {} attempts, {} detours, {} acknowledged unseen",
-            trouble.made(),
-            told.count("begin"),
-            told.count_of("event", "detoured"),
-            told.count_of("event", "already_handled"),
+            disruption.made(),
+            worker_output.count("begin"),
+            worker_output.count_of("event", "detoured"),
+            worker_output.count_of("event", "already_handled"),
         );
-        accounts.balance(&broker, stage.vhost.name(), &stage.amqp, &what).await;
+        load_ledger.balance(&broker, fixture.vhost.name(), &fixture.amqp, &what).await;
     })
     .await;
 }

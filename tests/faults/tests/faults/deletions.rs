@@ -1,10 +1,10 @@
 //! Queues that somebody deletes while they are needed.
 
-use crate::stage::{QUEUE, Stage, loaded, seen};
+use crate::fixture::{Fixture, QUEUE, loaded, seen};
 use retryrmq::{Message, Policy, Publish};
-use retryrmq_faults::accounts::Accounts;
-use retryrmq_faults::tape::Tape;
-use retryrmq_faults::{PATIENCE, load, publisher};
+use retryrmq_faults::ledger::LoadLedger;
+use retryrmq_faults::recorder::Recorder;
+use retryrmq_faults::{DEADLINE, load, publisher};
 use retryrmq_harness::{eventually, on_queue_types};
 
 /// A work queue that this consumer made is made again; one that was there before it is waited for: what was bound to it
@@ -14,60 +14,60 @@ async fn a_work_queue_that_is_deleted_is_consumed_when_it_is_there_again() {
     on_queue_types(|broker, kind| async move {
         for is_ours in [true, false] {
             let what = format!("{broker}, {kind}, work queue deleted, made by us: {is_ours}");
-            let stage = Stage::set(&broker, kind).await;
+            let fixture = Fixture::set(&broker, kind).await;
             if is_ours {
-                stage.amqp.delete(QUEUE).await;
+                fixture.amqp.delete(QUEUE).await;
             }
-            let client = stage.client().await;
-            let accounts = Accounts::new(QUEUE);
-            let (tape, books) = (Tape::new(), accounts.clone());
+            let client = fixture.client().await;
+            let load_ledger = LoadLedger::new(QUEUE);
+            let (recorder, ledger) = (Recorder::new(), load_ledger.clone());
             let running = client
                 .consumer(QUEUE)
                 .dlx(true)
                 .retry(load::policy())
-                .on_event(tape.listener())
-                .start(loaded(&tape, move |id| books.handled(id)))
+                .on_event(recorder.listener())
+                .start(loaded(&recorder, move |id| ledger.handled(id)))
                 .await
                 .unwrap();
             for round in 0..3 {
                 for number in round * 25..(round + 1) * 25 {
-                    publisher::publish(&client, QUEUE, number, &accounts).await;
+                    publisher::publish(&client, QUEUE, number, &load_ledger).await;
                 }
-                accounts.settled(&stage.amqp).await; // what is in a queue goes with it, of course
-                stage.amqp.delete(QUEUE).await;
+                load_ledger.settled(&fixture.amqp).await; // what is in a queue goes with it, of course
+                fixture.amqp.delete(QUEUE).await;
                 if !is_ours {
                     seen("the consumer is without its queue", || {
-                        tape.count("disconnected") > round
+                        recorder.count("disconnected") > round
                     })
                     .await;
-                    stays_away(&stage).await;
-                    stage.amqp.declare(QUEUE, kind).await;
+                    stays_away(&fixture).await;
+                    fixture.amqp.declare(QUEUE, kind).await;
                 }
-                eventually(PATIENCE, "it is there again, and consumed", || async {
-                    stage.amqp.consumers(QUEUE).await == Some(1)
+                eventually(DEADLINE, "it is there again, and consumed", || async {
+                    fixture.amqp.consumers(QUEUE).await == Some(1)
                 })
                 .await;
                 seen("the consumer has noticed", || {
-                    tape.count("reconnected") > round
+                    recorder.count("reconnected") > round
                 })
                 .await;
             }
-            assert_eq!(tape.count("reconnected"), 3, "{what}");
+            assert_eq!(recorder.count("reconnected"), 3, "{what}");
             running.close().await;
             client.close().await;
-            accounts
-                .balance(&broker, stage.vhost.name(), &stage.amqp, &what)
+            load_ledger
+                .balance(&broker, fixture.vhost.name(), &fixture.amqp, &what)
                 .await;
-            stage.no_connection_is_left().await;
+            fixture.no_connection_is_left().await;
         }
     })
     .await;
 }
 
 /// Looks for a while at a queue that should not come back by itself.
-async fn stays_away(stage: &Stage) {
+async fn stays_away(fixture: &Fixture) {
     for _ in 0..20 {
-        assert_eq!(stage.amqp.depth(QUEUE).await, None, "it was made again");
+        assert_eq!(fixture.amqp.depth(QUEUE).await, None, "it was made again");
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
 }
@@ -77,20 +77,20 @@ async fn stays_away(stage: &Stage) {
 async fn waiting_and_parking_queues_that_are_deleted_are_made_again_and_no_copy_is_lost() {
     on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}, waiting and parking queues deleted");
-        let stage = Stage::set(&broker, kind).await;
-        let client = stage.client().await;
-        let tape = Tape::new();
+        let fixture = Fixture::set(&broker, kind).await;
+        let client = fixture.client().await;
+        let recorder = Recorder::new();
         let policy: Policy = "list(100ms, 300ms)".parse().unwrap();
-        let taped = tape.clone();
+        let taped = recorder.clone();
         let running = client
             .consumer(QUEUE)
             .dlx(true)
             .retry(policy)
-            .on_event(tape.listener())
+            .on_event(recorder.listener())
             .start(move |message: Message| {
-                let tape = taped.clone();
+                let recorder = taped.clone();
                 async move {
-                    tape.attempt(&message);
+                    recorder.attempt(&message);
                     Err::<(), _>("never")
                 }
             })
@@ -99,7 +99,7 @@ async fn waiting_and_parking_queues_that_are_deleted_are_made_again_and_no_copy_
         let gone = ["orders.retry.100", "orders.retry.300", "orders.parked"];
         for round in 1..=3 {
             for queue in gone {
-                stage.amqp.delete(queue).await;
+                fixture.amqp.delete(queue).await;
             }
             for number in 0..20 {
                 client
@@ -107,20 +107,20 @@ async fn waiting_and_parking_queues_that_are_deleted_are_made_again_and_no_copy_
                     .await
                     .unwrap();
             }
-            seen("all are parked", || tape.count("parked") == 20 * round).await;
-            eventually(PATIENCE, "all are in the parking queue", || async {
-                stage.amqp.depth("orders.parked").await == Some(20)
+            seen("all are parked", || recorder.count("parked") == 20 * round).await;
+            eventually(DEADLINE, "all are in the parking queue", || async {
+                fixture.amqp.depth("orders.parked").await == Some(20)
             })
             .await;
         }
         println!("{what}: {:?}", running.stats());
         assert!(
-            tape.count("publish_failed") > 0,
+            recorder.count("publish_failed") > 0,
             "{what}: no copy met a queue that was gone"
         );
-        assert_eq!(tape.attempts().len(), 3 * 20 * 3, "{what}");
-        assert_eq!(tape.count("requeued"), 0, "{what}");
-        stage.is_empty(QUEUE).await;
+        assert_eq!(recorder.attempts().len(), 3 * 20 * 3, "{what}");
+        assert_eq!(recorder.count("requeued"), 0, "{what}");
+        fixture.is_empty(QUEUE).await;
         running.close().await;
     })
     .await;
@@ -130,33 +130,33 @@ async fn waiting_and_parking_queues_that_are_deleted_are_made_again_and_no_copy_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_leave_to_declare_the_originals_are_kept_until_the_queue_is_back() {
     on_queue_types(|broker, kind| async move {
-        let stage = Stage::set(&broker, kind).await;
-        let client = stage.client().await;
-        let tape = Tape::new();
-        let taped = tape.clone();
+        let fixture = Fixture::set(&broker, kind).await;
+        let client = fixture.client().await;
+        let recorder = Recorder::new();
+        let taped = recorder.clone();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
             .declare(false)
             .retry("fixed(100ms, retries=1)".parse::<Policy>().unwrap())
-            .on_event(tape.listener());
+            .on_event(recorder.listener());
         client.apply_plan(&consumer.plan().unwrap()).await.unwrap();
         let running = consumer
             .start(move |message: Message| {
-                let tape = taped.clone();
+                let recorder = taped.clone();
                 async move {
-                    tape.attempt(&message);
+                    recorder.attempt(&message);
                     if message.attempt() == 1 {
                         Err("once")
                     } else {
-                        tape.success(&message.attempt().to_string());
+                        recorder.success(&message.attempt().to_string());
                         Ok(())
                     }
                 }
             })
             .await
             .unwrap();
-        stage.amqp.delete("orders.retry.100").await;
+        fixture.amqp.delete("orders.retry.100").await;
         for number in 0..10 {
             client
                 .publish(Publish::to_queue(QUEUE, number.to_string()))
@@ -164,11 +164,11 @@ async fn without_leave_to_declare_the_originals_are_kept_until_the_queue_is_back
                 .unwrap();
         }
         seen("all were attempted, and all copies have failed", || {
-            tape.count("publish_failed") >= 10 && tape.attempts().len() == 10
+            recorder.count("publish_failed") >= 10 && recorder.attempts().len() == 10
         })
         .await;
         assert_eq!(
-            (tape.attempts().len(), running.stats().outstanding),
+            (recorder.attempts().len(), running.stats().outstanding),
             (10, 10)
         );
         let plan = client
@@ -178,11 +178,11 @@ async fn without_leave_to_declare_the_originals_are_kept_until_the_queue_is_back
             .plan();
         client.apply_plan(&plan.unwrap()).await.unwrap();
         seen("all are handled at their second attempt", || {
-            tape.handled("2") == 10
+            recorder.handled("2") == 10
         })
         .await;
-        assert_eq!(tape.count("requeued"), 0);
-        stage.is_empty(QUEUE).await;
+        assert_eq!(recorder.count("requeued"), 0);
+        fixture.is_empty(QUEUE).await;
         running.close().await;
     })
     .await;

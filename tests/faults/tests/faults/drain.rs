@@ -1,12 +1,12 @@
 //! How a consumer drains and ends.
 
-use crate::stage::{Gate, QUEUE, Stage, WORKER, seen};
+use crate::fixture::{Fixture, Gate, QUEUE, WORKER, seen};
 use nix::sys::signal::Signal;
 use retryrmq::{Client, Message, Policy, Publish};
-use retryrmq_faults::accounts::Accounts;
-use retryrmq_faults::tape::Tape;
-use retryrmq_faults::worker::{Orders, Told, Worker};
-use retryrmq_faults::{PATIENCE, load};
+use retryrmq_faults::ledger::LoadLedger;
+use retryrmq_faults::recorder::Recorder;
+use retryrmq_faults::worker::{Worker, WorkerOptions, WorkerOutput};
+use retryrmq_faults::{DEADLINE, load};
 use retryrmq_harness::{CutProxy, Direction, eventually, on_queue_types};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use tokio::time::timeout;
 const MESSAGES: usize = 40;
 const SHORT: Duration = Duration::from_millis(500);
 
-async fn publish(stage: &Stage) -> Client {
-    let client = stage.client().await;
+async fn publish(fixture: &Fixture) -> Client {
+    let client = fixture.client().await;
     for number in 0..MESSAGES {
         client
             .publish(Publish::to_queue(QUEUE, number.to_string()))
@@ -32,21 +32,21 @@ async fn publish(stage: &Stage) -> Client {
 async fn handlers_that_run_finish_and_the_rest_goes_back() {
     on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}");
-        let stage = Stage::set(&broker, kind).await;
-        let client = publish(&stage).await;
-        let (tape, gate) = (Tape::new(), Gate::closed());
-        let (taped, gated) = (tape.clone(), gate.clone());
+        let fixture = Fixture::set(&broker, kind).await;
+        let client = publish(&fixture).await;
+        let (recorder, gate) = (Recorder::new(), Gate::closed());
+        let (taped, gated) = (recorder.clone(), gate.clone());
         let running = client
             .consumer(QUEUE)
             .dlx(true)
             .retry(load::policy())
             .concurrency(8)
             .start(move |message: Message| {
-                let (tape, gate) = (taped.clone(), gated.clone());
+                let (recorder, gate) = (taped.clone(), gated.clone());
                 async move {
-                    let id = tape.attempt(&message);
+                    let id = recorder.attempt(&message);
                     gate.pass().await;
-                    tape.success(&id);
+                    recorder.success(&id);
                     // Some fail at the very end: their copies have to be stored before it.
                     if id.ends_with('3') {
                         Err("late")
@@ -58,7 +58,7 @@ async fn handlers_that_run_finish_and_the_rest_goes_back() {
             .await
             .unwrap();
         seen("eight run and the rest is here", || {
-            tape.attempts().len() == 8 && running.stats().outstanding == MESSAGES as u64
+            recorder.attempts().len() == 8 && running.stats().outstanding == MESSAGES as u64
         })
         .await;
         let closing = tokio::spawn({
@@ -66,8 +66,8 @@ async fn handlers_that_run_finish_and_the_rest_goes_back() {
             async move { running.close().await }
         });
         // The rest goes back while the eight still run.
-        eventually(PATIENCE, "the rest is back", || async {
-            stage.amqp.depth(QUEUE).await == Some(MESSAGES as u32 - 8)
+        eventually(DEADLINE, "the rest is back", || async {
+            fixture.amqp.depth(QUEUE).await == Some(MESSAGES as u32 - 8)
         })
         .await;
         assert!(
@@ -75,24 +75,24 @@ async fn handlers_that_run_finish_and_the_rest_goes_back() {
             "{what}: the end did not wait for handlers"
         );
         gate.open();
-        timeout(PATIENCE, closing)
+        timeout(DEADLINE, closing)
             .await
             .expect("the consumer ends")
             .unwrap();
-        assert_eq!(tape.handled_count(), 8, "{what}");
+        assert_eq!(recorder.handled_count(), 8, "{what}");
         let failed = (0..MESSAGES as u32)
-            .filter(|number| tape.runs(&number.to_string()) > 0 && number % 10 == 3)
+            .filter(|number| recorder.runs(&number.to_string()) > 0 && number % 10 == 3)
             .count();
         let retried = running.stats().retried;
         assert_eq!(retried, failed as u64, "{what}");
         eventually(
-            PATIENCE,
+            DEADLINE,
             "all that was not handled is in the queue",
-            || async { stage.amqp.depth(QUEUE).await == Some((MESSAGES - 8 + failed) as u32) },
+            || async { fixture.amqp.depth(QUEUE).await == Some((MESSAGES - 8 + failed) as u32) },
         )
         .await;
         client.close().await;
-        stage.no_connection_is_left().await;
+        fixture.no_connection_is_left().await;
     })
     .await;
 }
@@ -100,32 +100,32 @@ async fn handlers_that_run_finish_and_the_rest_goes_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_is_asked_to_end_drains() {
     on_queue_types(|broker, kind| async move {
-        let stage = Stage::set(&broker, kind).await;
-        let accounts = Accounts::new(QUEUE);
-        let client = publish(&stage).await;
-        (0..MESSAGES).for_each(|number| accounts.published(&number.to_string()));
-        let told = Told::default();
-        let mut orders = Orders::load(stage.vhost.url(), QUEUE);
+        let fixture = Fixture::set(&broker, kind).await;
+        let load_ledger = LoadLedger::new(QUEUE);
+        let client = publish(&fixture).await;
+        (0..MESSAGES).for_each(|number| load_ledger.published(&number.to_string()));
+        let worker_output = WorkerOutput::default();
+        let mut orders = WorkerOptions::load(fixture.vhost.url(), QUEUE);
         orders.milliseconds = Some(200);
-        let worker = Worker::start(WORKER, &orders, &told, &accounts);
-        seen("handlers run", || told.count("begin") >= 8).await;
+        let worker = Worker::start(WORKER, &orders, &worker_output, &load_ledger);
+        seen("handlers run", || worker_output.count("begin") >= 8).await;
         worker.signal(Signal::SIGTERM);
         assert!(worker.ended().await.success());
-        assert_eq!(told.count("begin"), told.count("done"));
-        let report = accounts
+        assert_eq!(worker_output.count("begin"), worker_output.count("done"));
+        let report = load_ledger
             .balance(
                 &broker,
-                stage.vhost.name(),
-                &stage.amqp,
+                fixture.vhost.name(),
+                &fixture.amqp,
                 &format!("{broker}, {kind}, SIGTERM"),
             )
             .await;
         assert_eq!(
             (report.duplicates, report.queued),
-            (0, MESSAGES - told.count("done"))
+            (0, MESSAGES - worker_output.count("done"))
         );
         client.close().await;
-        stage.no_connection_is_left().await;
+        fixture.no_connection_is_left().await;
     })
     .await;
 }
@@ -133,10 +133,10 @@ async fn a_process_that_is_asked_to_end_drains() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handler_that_never_ends_is_given_up_and_its_message_goes_back() {
     on_queue_types(|broker, kind| async move {
-        let stage = Stage::set(&broker, kind).await;
-        let client = publish(&stage).await;
-        let tape = Tape::new();
-        let taped = tape.clone();
+        let fixture = Fixture::set(&broker, kind).await;
+        let client = publish(&fixture).await;
+        let recorder = Recorder::new();
+        let taped = recorder.clone();
         let running = client
             .consumer(QUEUE)
             .dlx(true)
@@ -148,16 +148,16 @@ async fn a_handler_that_never_ends_is_given_up_and_its_message_goes_back() {
             })
             .await
             .unwrap();
-        seen("handlers run", || tape.attempts().len() == 16).await;
-        timeout(PATIENCE, running.close())
+        seen("handlers run", || recorder.attempts().len() == 16).await;
+        timeout(DEADLINE, running.close())
             .await
             .expect("the consumer ends");
-        eventually(PATIENCE, "all are back", || async {
-            stage.amqp.depth(QUEUE).await == Some(MESSAGES as u32)
+        eventually(DEADLINE, "all are back", || async {
+            fixture.amqp.depth(QUEUE).await == Some(MESSAGES as u32)
         })
         .await;
         client.close().await;
-        stage.no_connection_is_left().await;
+        fixture.no_connection_is_left().await;
     })
     .await;
 }
@@ -167,39 +167,39 @@ async fn a_handler_that_never_ends_is_given_up_and_its_message_goes_back() {
 async fn the_end_does_not_wait_for_a_broker_that_does_not_answer() {
     on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}");
-        let stage = Stage::set(&broker, kind).await;
-        let publisher = stage.client().await;
+        let fixture = Fixture::set(&broker, kind).await;
+        let publisher = fixture.client().await;
         for direction in [Direction::ToBroker, Direction::ToClient, Direction::Both] {
             let queue = format!("{QUEUE}.{direction:?}");
-            stage.amqp.declare(&queue, kind).await;
+            fixture.amqp.declare(&queue, kind).await;
             for number in 0..MESSAGES {
                 let message = Publish::to_queue(queue.as_str(), number.to_string());
                 publisher.publish(message).await.unwrap();
             }
-            let proxy = CutProxy::to(stage.vhost.url()).await;
+            let proxy = CutProxy::to(fixture.vhost.url()).await;
             let client = Client::connect(proxy.url()).await.unwrap();
-            let (tape, gate) = (Tape::new(), Gate::closed());
-            let (taped, gated) = (tape.clone(), gate.clone());
+            let (recorder, gate) = (Recorder::new(), Gate::closed());
+            let (taped, gated) = (recorder.clone(), gate.clone());
             let running = client
                 .consumer(queue)
                 .dlx(true)
                 .retry("fixed(50ms, retries=5)".parse::<Policy>().unwrap())
                 .drain_timeout(SHORT)
                 .start(move |message: Message| {
-                    let (tape, gate) = (taped.clone(), gated.clone());
+                    let (recorder, gate) = (taped.clone(), gated.clone());
                     async move {
-                        tape.attempt(&message);
+                        recorder.attempt(&message);
                         gate.pass().await;
                         Err::<(), _>("no")
                     }
                 })
                 .await
                 .unwrap();
-            seen("handlers run", || tape.attempts().len() == 16).await;
+            seen("handlers run", || recorder.attempts().len() == 16).await;
             proxy.stall(direction);
             gate.open();
             let began = std::time::Instant::now();
-            timeout(PATIENCE, async {
+            timeout(DEADLINE, async {
                 running.close().await;
                 client.close().await;
             })
@@ -219,7 +219,7 @@ async fn the_end_does_not_wait_for_a_broker_that_does_not_answer() {
             seen("the proxy has no connection left", || proxy.open() == 0).await;
         }
         publisher.close().await;
-        stage.no_connection_is_left().await;
+        fixture.no_connection_is_left().await;
     })
     .await;
 }
@@ -228,9 +228,9 @@ async fn the_end_does_not_wait_for_a_broker_that_does_not_answer() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn closing_in_the_middle_of_a_reconnection_leaves_nothing_behind() {
     on_queue_types(|broker, kind| async move {
-        let stage = Stage::set(&broker, kind).await;
-        publish(&stage).await.close().await;
-        let proxy = CutProxy::to(stage.vhost.url()).await;
+        let fixture = Fixture::set(&broker, kind).await;
+        publish(&fixture).await.close().await;
+        let proxy = CutProxy::to(fixture.vhost.url()).await;
         for round in 0..12u64 {
             let client = Client::connect(proxy.url()).await.unwrap();
             let running = client
@@ -253,12 +253,12 @@ async fn closing_in_the_middle_of_a_reconnection_leaves_nothing_behind() {
             proxy.resume();
         }
         seen("the proxy has no connection left", || proxy.open() == 0).await;
-        stage.no_connection_is_left().await;
+        fixture.no_connection_is_left().await;
         // Each round counts as a crash, so that some wait or are parked by now.
         let mut found = BTreeSet::new();
-        for queue in stage.vhost.queues().await {
+        for queue in fixture.vhost.queues().await {
             found.extend(
-                stage
+                fixture
                     .amqp
                     .drain(queue.name())
                     .await
@@ -282,6 +282,6 @@ async fn an_attempt_to_connect_that_is_given_up_leaves_no_socket() {
     let mut greeting = [0; GREETING];
     peer.read_exact(&mut greeting).await.unwrap();
     attempt.abort();
-    let end = timeout(PATIENCE, peer.read(&mut greeting)).await;
+    let end = timeout(DEADLINE, peer.read(&mut greeting)).await;
     assert_eq!(end.expect("the socket is closed").unwrap_or(0), 0);
 }

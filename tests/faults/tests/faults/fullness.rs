@@ -1,13 +1,13 @@
 //! Queues that refuse messages because they are full.
 
-use crate::stage::{Gate, QUEUE, Stage, WORKER, seen};
+use crate::fixture::{Fixture, Gate, QUEUE, WORKER, seen};
 use lapin::types::{AMQPValue, FieldTable};
 use nix::sys::signal::Signal;
 use retryrmq::{Client, Message, Policy, Publish};
-use retryrmq_faults::PATIENCE;
-use retryrmq_faults::accounts::Accounts;
-use retryrmq_faults::tape::Tape;
-use retryrmq_faults::worker::{Handles, Orders, Told, Worker};
+use retryrmq_faults::DEADLINE;
+use retryrmq_faults::ledger::LoadLedger;
+use retryrmq_faults::recorder::Recorder;
+use retryrmq_faults::worker::{HandlerScript, Worker, WorkerOptions, WorkerOutput};
 use retryrmq_harness::{Node, QueueType, eventually, on_queue_types};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -18,37 +18,37 @@ async fn what_a_full_parking_queue_refuses_is_kept_until_there_is_room() {
     const MESSAGES: usize = 8;
     on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}, parking queue full");
-        let stage = Stage::set(&broker, kind).await;
+        let fixture = Fixture::set(&broker, kind).await;
         // One that takes exactly what it may: a quorum queue's limit is soft.
-        stage
+        fixture
             .amqp
             .declare_with("orders.parked", QueueType::Classic, at_most(1))
             .await;
-        let client = stage.client().await;
+        let client = fixture.client().await;
         for number in 0..MESSAGES {
             client
                 .publish(Publish::to_queue(QUEUE, number.to_string()))
                 .await
                 .unwrap();
         }
-        let tape = Tape::new();
-        let taped = tape.clone();
+        let recorder = Recorder::new();
+        let taped = recorder.clone();
         let running = client
             .consumer(QUEUE)
             .dlx(true)
             .retry("fixed(100ms, retries=1)".parse::<Policy>().unwrap())
-            .on_event(tape.listener())
+            .on_event(recorder.listener())
             .start(move |message: Message| {
-                let tape = taped.clone();
+                let recorder = taped.clone();
                 async move {
-                    tape.attempt(&message);
+                    recorder.attempt(&message);
                     Err::<(), _>("never")
                 }
             })
             .await
             .unwrap();
         seen("a copy was refused for each", || {
-            tape.count("publish_failed") >= MESSAGES - 1
+            recorder.count("publish_failed") >= MESSAGES - 1
         })
         .await;
         // Also those whose waiting queue was too young to be relied on are acknowledged by then.
@@ -57,8 +57,8 @@ async fn what_a_full_parking_queue_refuses_is_kept_until_there_is_room() {
         })
         .await;
         let parked = Mutex::new(BTreeSet::new());
-        eventually(PATIENCE, "all were parked, one by one", || async {
-            let taken = stage.amqp.take("orders.parked").await;
+        eventually(DEADLINE, "all were parked, one by one", || async {
+            let taken = fixture.amqp.take("orders.parked").await;
             let mut parked = parked.lock().unwrap();
             parked.extend(taken.map(|message| message.text().to_owned()));
             (parked.len() == MESSAGES)
@@ -67,7 +67,7 @@ async fn what_a_full_parking_queue_refuses_is_kept_until_there_is_room() {
         })
         .await;
         println!("{what}: {:?}", running.stats());
-        stage.is_empty(QUEUE).await;
+        fixture.is_empty(QUEUE).await;
         running.close().await;
     })
     .await;
@@ -88,24 +88,24 @@ pub(crate) async fn full_work_queue(node: &Node) {
         let what = format!("{}, {kind}, work queue full", **node);
         let queue = format!("full.{kind}");
         amqp.declare_with(&queue, kind, at_most(ROOM as i64)).await;
-        let (tape, gate) = (Tape::new(), Gate::closed());
-        let (taped, gated) = (tape.clone(), gate.clone());
+        let (recorder, gate) = (Recorder::new(), Gate::closed());
+        let (taped, gated) = (recorder.clone(), gate.clone());
         let running = client
             .consumer(queue.as_str())
             .dlx(true)
             .retry("fixed(3s, retries=1)".parse::<Policy>().unwrap())
             .prefetch(ROOM as u16)
-            .on_event(tape.listener())
+            .on_event(recorder.listener())
             .start(move |message: Message| {
-                let (tape, gate) = (taped.clone(), gated.clone());
+                let (recorder, gate) = (taped.clone(), gated.clone());
                 async move {
-                    let id = tape.attempt(&message);
+                    let id = recorder.attempt(&message);
                     if id.starts_with("filler") {
                         gate.pass().await;
                     } else if message.attempt() == 1 {
                         return Err("once");
                     }
-                    tape.success(&id);
+                    recorder.success(&id);
                     Ok(())
                 }
             })
@@ -117,7 +117,7 @@ pub(crate) async fn full_work_queue(node: &Node) {
                 .await
                 .unwrap();
         }
-        seen("all wait", || tape.count("retried") == ROOM).await;
+        seen("all wait", || recorder.count("retried") == ROOM).await;
         // As many as are prefetched and held by handlers, and as many as fill the queue.
         let mut refused = 0;
         for number in 0..3 * ROOM {
@@ -128,7 +128,7 @@ pub(crate) async fn full_work_queue(node: &Node) {
         // A quorum queue refuses its publishers only, and lets in what is dead-lettered to it.
         if kind == QueueType::Classic {
             let waiting = format!("{queue}.retry.3000");
-            eventually(PATIENCE, "some were refused", || async {
+            eventually(DEADLINE, "some were refused", || async {
                 let waiting = node
                     .management()
                     .queue("/", &waiting)
@@ -149,9 +149,9 @@ pub(crate) async fn full_work_queue(node: &Node) {
             .await;
         }
         gate.open();
-        eventually(PATIENCE, "all have returned and are handled", || async {
+        eventually(DEADLINE, "all have returned and are handled", || async {
             let handled = (0..ROOM)
-                .filter(|number| tape.handled(&number.to_string()) > 0)
+                .filter(|number| recorder.handled(&number.to_string()) > 0)
                 .count();
             (handled == ROOM)
                 .then_some(())
@@ -184,20 +184,20 @@ async fn what_cannot_be_parked_outlives_any_number_of_restarts() {
     const RESTARTS: usize = 25;
     on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}, parking queue full, restarts");
-        let stage = Stage::set(&broker, kind).await;
-        stage
+        let fixture = Fixture::set(&broker, kind).await;
+        fixture
             .amqp
             .declare_with("orders.parked", QueueType::Classic, at_most(1))
             .await;
-        stage.amqp.publish("orders.parked", "full").await;
-        stage.amqp.publish(QUEUE, "kept").await;
-        let (told, accounts) = (Told::default(), Accounts::new(QUEUE));
-        let mut orders = Orders::load(stage.vhost.url(), QUEUE);
-        orders.handles = Handles::Parks;
+        fixture.amqp.publish("orders.parked", "full").await;
+        fixture.amqp.publish(QUEUE, "kept").await;
+        let (worker_output, load_ledger) = (WorkerOutput::default(), LoadLedger::new(QUEUE));
+        let mut orders = WorkerOptions::load(fixture.vhost.url(), QUEUE);
+        orders.handles = HandlerScript::Parks;
         for restart in 0..RESTARTS {
-            let worker = Worker::start(WORKER, &orders, &told, &accounts);
+            let worker = Worker::start(WORKER, &orders, &worker_output, &load_ledger);
             seen("its copy was refused once more", || {
-                told.count_of("event", "publish_failed") > restart
+                worker_output.count_of("event", "publish_failed") > restart
             })
             .await;
             if restart % 5 == 4 {
@@ -207,16 +207,16 @@ async fn what_cannot_be_parked_outlives_any_number_of_restarts() {
                 worker.kill().await;
             }
         }
-        stage.amqp.drain("orders.parked").await;
-        let worker = Worker::start(WORKER, &orders, &told, &accounts);
-        eventually(PATIENCE, "it is parked", || async {
-            (stage.amqp.depth("orders.parked").await == Some(1)).then_some(())
+        fixture.amqp.drain("orders.parked").await;
+        let worker = Worker::start(WORKER, &orders, &worker_output, &load_ledger);
+        eventually(DEADLINE, "it is parked", || async {
+            (fixture.amqp.depth("orders.parked").await == Some(1)).then_some(())
         })
         .await;
         worker.kill().await;
-        let parked = stage.amqp.drain("orders.parked").await;
+        let parked = fixture.amqp.drain("orders.parked").await;
         assert_eq!(parked[0].text(), "kept", "{what}");
-        println!("{what}: {} attempts", told.count("begin"));
+        println!("{what}: {} attempts", worker_output.count("begin"));
     })
     .await;
 }

@@ -1,17 +1,17 @@
 //! Connections that are cut, stalled and refused at random moments under load.
 
-use crate::stage::{QUEUE, Stage, loaded, seen};
+use crate::fixture::{Fixture, QUEUE, loaded, seen};
 use retryrmq::Client;
-use retryrmq_faults::accounts::Accounts;
+use retryrmq_faults::disruption::Disruption;
+use retryrmq_faults::ledger::LoadLedger;
 use retryrmq_faults::load;
 use retryrmq_faults::publisher::Publisher;
-use retryrmq_faults::tape::Tape;
-use retryrmq_faults::trouble::Trouble;
+use retryrmq_faults::recorder::Recorder;
 use retryrmq_harness::{CutProxy, Direction, eventually, on_queue_types};
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
-enum Harm {
+enum NetworkFault {
     Cut,
     Close,
     Refuse,
@@ -21,16 +21,16 @@ enum Harm {
     Forced(&'static str),
 }
 
-const HARMS: [Harm; 9] = [
-    Harm::Cut,
-    Harm::Close,
-    Harm::Refuse,
-    Harm::Delay,
-    Harm::Stall(Direction::ToBroker),
-    Harm::Stall(Direction::ToClient),
-    Harm::Stall(Direction::Both),
-    Harm::Forced("consume"),
-    Harm::Forced("publish"),
+const HARMS: [NetworkFault; 9] = [
+    NetworkFault::Cut,
+    NetworkFault::Close,
+    NetworkFault::Refuse,
+    NetworkFault::Delay,
+    NetworkFault::Stall(Direction::ToBroker),
+    NetworkFault::Stall(Direction::ToClient),
+    NetworkFault::Stall(Direction::Both),
+    NetworkFault::Forced("consume"),
+    NetworkFault::Forced("publish"),
 ];
 
 /// Longer than the two heartbeats after which a silent peer counts as dead.
@@ -40,92 +40,95 @@ const STALL: Duration = Duration::from_millis(3_500);
 async fn nothing_is_lost_when_connections_are_cut_stalled_refused_and_closed() {
     on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}, bad network");
-        let stage = Stage::set(&broker, kind).await;
-        let proxy = CutProxy::to(stage.vhost.url()).await;
-        let accounts = Accounts::new(QUEUE);
-        let publisher = Publisher::start(stage.client().await, QUEUE, accounts.clone());
+        let fixture = Fixture::set(&broker, kind).await;
+        let proxy = CutProxy::to(fixture.vhost.url()).await;
+        let load_ledger = LoadLedger::new(QUEUE);
+        let publisher = Publisher::start(fixture.client().await, QUEUE, load_ledger.clone());
         let client = Client::connect(&format!("{}?heartbeat=1&name=shaken", proxy.url()))
             .await
             .unwrap();
-        let tape = Tape::new();
-        let books = accounts.clone();
+        let recorder = Recorder::new();
+        let ledger = load_ledger.clone();
         let running = client
             .consumer(QUEUE)
             .dlx(true)
             .retry(load::policy())
-            .on_event(tape.listener())
-            .start(loaded(&tape, move |id| books.handled(id)))
+            .on_event(recorder.listener())
+            .start(loaded(&recorder, move |id| ledger.handled(id)))
             .await
             .unwrap();
-        let mut trouble = Trouble::new(&what, HARMS.len());
-        let mut harms = Vec::new();
-        while trouble.goes_on() {
-            if harms.is_empty() {
-                harms = HARMS.to_vec();
-                trouble.rng().shuffle(&mut harms);
+        let mut disruption = Disruption::new(&what, HARMS.len());
+        let mut faults = Vec::new();
+        while disruption.goes_on() {
+            if faults.is_empty() {
+                faults = HARMS.to_vec();
+                disruption.rng().shuffle(&mut faults);
             }
             // Most of the time it is back before the next harm comes.
-            if trouble.rng().f32() < 0.8 {
+            if disruption.rng().f32() < 0.8 {
                 seen("the consumer is back", || {
-                    tape.count("reconnected") == tape.count("disconnected")
+                    recorder.count("reconnected") == recorder.count("disconnected")
                 })
                 .await;
             }
-            trouble.pause(50..900).await;
-            let harm = harms.pop().expect("there is a harm");
-            match harm {
-                Harm::Cut => proxy.cut(),
-                Harm::Close => proxy.close(),
-                Harm::Refuse => {
+            disruption.pause(50..900).await;
+            let fault = faults.pop().expect("there is a harm");
+            match fault {
+                NetworkFault::Cut => proxy.cut(),
+                NetworkFault::Close => proxy.close(),
+                NetworkFault::Refuse => {
                     proxy.refuse();
                     proxy.cut();
-                    trouble.pause(100..1_500).await;
+                    disruption.pause(100..1_500).await;
                 }
-                Harm::Delay => {
+                NetworkFault::Delay => {
                     proxy.delay(Direction::Both, Duration::from_millis(80));
-                    trouble.pause(500..1_000).await;
+                    disruption.pause(500..1_000).await;
                 }
-                Harm::Stall(direction) => {
+                NetworkFault::Stall(direction) => {
                     proxy.stall(direction);
                     tokio::time::sleep(STALL).await;
-                    if trouble.rng().bool() {
+                    if disruption.rng().bool() {
                         proxy.cut();
                     }
                 }
-                Harm::Forced(purpose) => force(&stage, purpose).await,
+                NetworkFault::Forced(purpose) => force(&fixture, purpose).await,
             }
             proxy.resume();
         }
         let published = publisher.stop().await;
-        accounts.settled(&stage.amqp).await;
+        load_ledger.settled(&fixture.amqp).await;
         running.close().await;
         println!(
             "{what}: {published} published over {} harms, {} connections re-made, {:?}",
-            trouble.made(),
+            disruption.made(),
             client.reconnects(),
             running.stats(),
         );
         assert_eq!(running.stats().outstanding, 0);
-        assert!(tape.count("reconnected") > 0, "{what}: no harm was done");
-        accounts
-            .balance(&broker, stage.vhost.name(), &stage.amqp, &what)
+        assert!(
+            recorder.count("reconnected") > 0,
+            "{what}: no harm was done"
+        );
+        load_ledger
+            .balance(&broker, fixture.vhost.name(), &fixture.amqp, &what)
             .await;
         client.close().await;
         seen("the proxy has no connection left", || proxy.open() == 0).await;
-        stage.no_connection_is_left().await;
+        fixture.no_connection_is_left().await;
     })
     .await;
 }
 
 /// Closes the consumer's connection with this purpose, if there is one: an earlier harm may not be over.
-async fn force(stage: &Stage, purpose: &str) {
-    let management = stage.vhost.broker().management();
+async fn force(fixture: &Fixture, purpose: &str) {
+    let management = fixture.vhost.broker().management();
     let name = format!("shaken ({purpose})");
     let found = eventually(
-        retryrmq_faults::PATIENCE,
+        retryrmq_faults::DEADLINE,
         "the connection is listed",
         || async {
-            let open = management.connections(stage.vhost.name()).await.unwrap();
+            let open = management.connections(fixture.vhost.name()).await.unwrap();
             open.into_iter()
                 .find(|open| open.client_name.as_deref() == Some(name.as_str()))
         },

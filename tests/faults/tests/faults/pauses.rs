@@ -1,8 +1,8 @@
 //! The retry budget: a consumer whose attempts all fail pauses, and probes.
 
-use crate::stage::{QUEUE, Stage, seen};
+use crate::fixture::{Fixture, QUEUE, seen};
 use retryrmq::{Message, Pause, Policy, Publish};
-use retryrmq_faults::tape::Tape;
+use retryrmq_faults::recorder::Recorder;
 use retryrmq_harness::on_queue_types;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,16 +17,16 @@ const PREFETCH: u16 = 16;
 async fn while_nothing_works_hardly_any_attempt_is_spent_and_afterwards_all_is_handled() {
     on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}, paused");
-        let stage = Stage::set(&broker, kind).await;
-        let client = stage.client().await;
+        let fixture = Fixture::set(&broker, kind).await;
+        let client = fixture.client().await;
         for number in 0..MESSAGES {
             client
                 .publish(Publish::to_queue(QUEUE, number.to_string()))
                 .await
                 .unwrap();
         }
-        let (tape, works) = (Tape::new(), Arc::new(AtomicBool::new(false)));
-        let (taped, working) = (tape.clone(), Arc::clone(&works));
+        let (recorder, works) = (Recorder::new(), Arc::new(AtomicBool::new(false)));
+        let (taped, working) = (recorder.clone(), Arc::clone(&works));
         let running = client
             .consumer(QUEUE)
             .dlx(true)
@@ -39,14 +39,14 @@ async fn while_nothing_works_hardly_any_attempt_is_spent_and_afterwards_all_is_h
                     .window(WINDOW)
                     .pause(Duration::from_millis(300)),
             )
-            .on_event(tape.listener())
+            .on_event(recorder.listener())
             .start(move |message: Message| {
-                let (tape, works) = (taped.clone(), Arc::clone(&working));
+                let (recorder, works) = (taped.clone(), Arc::clone(&working));
                 async move {
-                    let id = tape.attempt(&message);
+                    let id = recorder.attempt(&message);
                     tokio::time::sleep(Duration::from_millis(2)).await;
                     if works.load(Ordering::SeqCst) {
-                        tape.success(&id);
+                        recorder.success(&id);
                         Ok(())
                     } else {
                         Err("the database is down")
@@ -55,22 +55,22 @@ async fn while_nothing_works_hardly_any_attempt_is_spent_and_afterwards_all_is_h
             })
             .await
             .unwrap();
-        seen("it has paused often", || tape.count("paused") >= 8).await;
+        seen("it has paused often", || recorder.count("paused") >= 8).await;
         works.store(true, Ordering::SeqCst);
-        let (attempts, pauses) = (tape.attempts().len(), tape.count("paused"));
+        let (attempts, pauses) = (recorder.attempts().len(), recorder.count("paused"));
         // The window that began it, what could be taken before the engine got to see that, and a probe for every pause.
         assert!(
             attempts <= WINDOW + usize::from(PREFETCH) + pauses + 1,
             "{what}: {attempts} attempts in {pauses} pauses"
         );
-        seen("all are handled", || tape.handled_count() == MESSAGES).await;
-        assert!(tape.count("resumed") >= 1, "{what}");
+        seen("all are handled", || recorder.handled_count() == MESSAGES).await;
+        assert!(recorder.count("resumed") >= 1, "{what}");
         println!(
             "{what}: {attempts} attempts in {pauses} pauses, {:?}",
             running.stats()
         );
-        assert_eq!(tape.count("parked"), 0, "{what}");
-        stage.is_empty(QUEUE).await;
+        assert_eq!(recorder.count("parked"), 0, "{what}");
+        fixture.is_empty(QUEUE).await;
         running.close().await;
     })
     .await;

@@ -1,12 +1,12 @@
 //! A message that takes its consumer down, and its innocent neighbours.
 
-use crate::stage::{QUEUE, Stage, WORKER, seen};
+use crate::fixture::{Fixture, QUEUE, WORKER, seen};
 use retryrmq::types::{AMQPValue, FieldTable};
 use retryrmq::{Message, Policy, Publish};
-use retryrmq_faults::accounts::Accounts;
-use retryrmq_faults::tape::Tape;
-use retryrmq_faults::worker::{Orders, Told, Worker};
-use retryrmq_faults::{PATIENCE, load};
+use retryrmq_faults::ledger::LoadLedger;
+use retryrmq_faults::recorder::Recorder;
+use retryrmq_faults::worker::{Worker, WorkerOptions, WorkerOutput};
+use retryrmq_faults::{DEADLINE, load};
 use retryrmq_harness::{eventually, on_queue_types};
 use std::collections::BTreeMap;
 use tokio::time::Instant;
@@ -20,48 +20,48 @@ const RESTARTS: usize = 20;
 async fn a_poison_message_is_parked_and_no_neighbour_is() {
     on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}, poison");
-        let stage = Stage::set(&broker, kind).await;
-        let client = stage.client().await;
-        let accounts = Accounts::new(QUEUE);
-        let told = Told::default();
+        let fixture = Fixture::set(&broker, kind).await;
+        let client = fixture.client().await;
+        let load_ledger = LoadLedger::new(QUEUE);
+        let worker_output = WorkerOutput::default();
         for number in 0..NEIGHBOURS {
             if number == NEIGHBOURS / 2 {
                 client.publish(Publish::to_queue(QUEUE, POISON).message_id(POISON)).await.unwrap();
             }
             client.publish(load::message(QUEUE, number)).await.unwrap();
-            accounts.published(&number.to_string());
+            load_ledger.published(&number.to_string());
         }
-        let mut orders = Orders::load(stage.vhost.url(), QUEUE);
+        let mut orders = WorkerOptions::load(fixture.vhost.url(), QUEUE);
         (orders.prefetch, orders.concurrency) = (64, 32);
         // Longer than it takes for all neighbours to be prefetched: all are outstanding when the poison strikes.
         orders.milliseconds = Some(300);
         orders.poison = Some(POISON.into());
         let mut restarts = 0;
         let parking = format!("{QUEUE}.parked");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + DEADLINE;
         let mut worker = None;
-        while accounts.handled_count() < NEIGHBOURS || stage.amqp.depth(&parking).await != Some(1) {
+        while load_ledger.handled_count() < NEIGHBOURS || fixture.amqp.depth(&parking).await != Some(1) {
             let running = match worker.take() {
                 Some(running) => running,
                 None => {
                     restarts += 1;
                     assert!(restarts <= RESTARTS, "{what}: the poison is never parked");
-                    Worker::start(WORKER, &orders, &told, &accounts)
+                    Worker::start(WORKER, &orders, &worker_output, &load_ledger)
                 }
             };
-            assert!(Instant::now() < deadline, "{what}: {} handled", accounts.handled_count());
+            assert!(Instant::now() < deadline, "{what}: {} handled", load_ledger.handled_count());
             worker = running.unless_ended().await;
         }
-        let runs = told.count_of("begin", POISON);
-        let strays = (0..NEIGHBOURS).map(|number| told.count_of("begin", &number.to_string())).max();
+        let runs = worker_output.count_of("begin", POISON);
+        let strays = (0..NEIGHBOURS).map(|number| worker_output.count_of("begin", &number.to_string())).max();
         println!("{what}: {restarts} starts, {runs} attempts at the poison, at most {strays:?} at a neighbour");
-        let parked = stage.amqp.drain(&parking).await;
+        let parked = fixture.amqp.drain(&parking).await;
         assert_eq!(parked.len(), 1, "{what}");
         assert_eq!(parked[0].text(), POISON);
         assert_eq!(parked[0].header_text("x-retry-parked-reason").as_deref(), Some("delivery-limit"));
         assert!(runs <= 10, "{what}: it ran {runs} times");
         drop(worker);
-        accounts.balance(&broker, stage.vhost.name(), &stage.amqp, &what).await;
+        load_ledger.balance(&broker, fixture.vhost.name(), &fixture.amqp, &what).await;
     })
     .await;
 }
@@ -75,8 +75,8 @@ async fn many_suspects_among_others_all_run_and_none_is_parked() {
     const LAST: i64 = 9; // one more, from whatever, and it is parked
     on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}, suspects");
-        let stage = Stage::set(&broker, kind).await;
-        let client = stage.client().await;
+        let fixture = Fixture::set(&broker, kind).await;
+        let client = fixture.client().await;
         for number in 0..OTHERS {
             client
                 .publish(Publish::to_queue(QUEUE, number.to_string()))
@@ -91,26 +91,26 @@ async fn many_suspects_among_others_all_run_and_none_is_parked() {
                 client.publish(suspect).await.unwrap();
             }
         }
-        let tape = Tape::new();
-        let taped = tape.clone();
+        let recorder = Recorder::new();
+        let taped = recorder.clone();
         let running = client
             .consumer(QUEUE)
             .dlx(true)
             .retry("fixed(100ms, retries=1)".parse::<Policy>().unwrap())
-            .on_event(tape.listener())
+            .on_event(recorder.listener())
             .start(move |message: Message| {
-                let tape = taped.clone();
+                let recorder = taped.clone();
                 async move {
-                    let id = tape.attempt(&message);
+                    let id = recorder.attempt(&message);
                     tokio::time::sleep(std::time::Duration::from_millis(2)).await;
-                    tape.success(&id);
+                    recorder.success(&id);
                     Ok::<_, String>(())
                 }
             })
             .await
             .unwrap();
-        eventually(PATIENCE, "all are handled or parked", || async {
-            let (handled, parked) = (tape.handled_count(), tape.count("parked"));
+        eventually(DEADLINE, "all are handled or parked", || async {
+            let (handled, parked) = (recorder.handled_count(), recorder.count("parked"));
             if handled + parked == OTHERS + SUSPECTS {
                 Ok(())
             } else {
@@ -119,15 +119,15 @@ async fn many_suspects_among_others_all_run_and_none_is_parked() {
         })
         .await;
         let mut runs: BTreeMap<usize, usize> = BTreeMap::new();
-        for (id, _) in tape.attempts() {
-            *runs.entry(tape.runs(&id)).or_default() += 1;
+        for (id, _) in recorder.attempts() {
+            *runs.entry(recorder.runs(&id)).or_default() += 1;
         }
         println!("{what}: {:?}", running.stats());
         assert_eq!(
-            tape.count("parked"),
+            recorder.count("parked"),
             0,
             "{what}: parked for having waited: {:?}",
-            tape.events()
+            recorder.events()
         );
         assert_eq!(
             runs.keys().copied().collect::<Vec<_>>(),
@@ -135,7 +135,7 @@ async fn many_suspects_among_others_all_run_and_none_is_parked() {
             "{what}: some ran twice"
         );
         running.close().await;
-        stage.is_empty(QUEUE).await;
+        fixture.is_empty(QUEUE).await;
         seen("nothing is outstanding", || {
             running.stats().outstanding == 0
         })

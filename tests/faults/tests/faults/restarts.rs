@@ -1,10 +1,10 @@
 //! Ordinary restarts, which must cost no message anything.
 
-use crate::stage::{QUEUE, Stage, WORKER};
+use crate::fixture::{Fixture, QUEUE, WORKER};
 use nix::sys::signal::Signal;
 use retryrmq::Publish;
-use retryrmq_faults::accounts::Accounts;
-use retryrmq_faults::worker::{Orders, Told, Worker};
+use retryrmq_faults::ledger::LoadLedger;
+use retryrmq_faults::worker::{Worker, WorkerOptions, WorkerOutput};
 use retryrmq_harness::{Amqp, QueueType, on_queue_types};
 use std::collections::BTreeMap;
 
@@ -16,33 +16,33 @@ const RESTARTS: usize = 4;
 async fn restarts_in_good_order_cost_nothing() {
     on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}, {RESTARTS} restarts");
-        let stage = Stage::set(&broker, kind).await;
-        let client = stage.client().await;
-        let accounts = Accounts::new(QUEUE);
+        let fixture = Fixture::set(&broker, kind).await;
+        let client = fixture.client().await;
+        let load_ledger = LoadLedger::new(QUEUE);
         for number in 0..MESSAGES {
             client
                 .publish(Publish::to_queue(QUEUE, number.to_string()))
                 .await
                 .unwrap();
-            accounts.published(&number.to_string());
+            load_ledger.published(&number.to_string());
         }
-        let told = Told::default();
-        let mut orders = Orders::load(stage.vhost.url(), QUEUE);
+        let worker_output = WorkerOutput::default();
+        let mut orders = WorkerOptions::load(fixture.vhost.url(), QUEUE);
         (orders.prefetch, orders.concurrency, orders.milliseconds) = (64, 4, Some(40));
         for restart in 1..=RESTARTS {
-            let mut worker = Worker::start(WORKER, &orders, &told, &accounts);
+            let mut worker = Worker::start(WORKER, &orders, &worker_output, &load_ledger);
             worker.ready().await;
-            let begun = told.count("begin") + 8; // two rounds of handlers: the rest is prefetched and waits
-            crate::stage::seen("handlers run", || told.count("begin") >= begun).await;
+            let begun = worker_output.count("begin") + 8; // two rounds of handlers: the rest is prefetched and waits
+            crate::fixture::seen("handlers run", || worker_output.count("begin") >= begun).await;
             worker.signal(Signal::SIGTERM);
             assert!(worker.ended().await.success(), "{what}: restart {restart}");
         }
         assert_eq!(
-            told.count("begin"),
-            told.count("done"),
+            worker_output.count("begin"),
+            worker_output.count("done"),
             "{what}: a handler was not let finish"
         );
-        let counts = returns(&stage.amqp).await;
+        let counts = returns(&fixture.amqp).await;
         println!("{what}: messages by x-delivery-count before the last start: {counts:?}");
         if kind == QueueType::Quorum {
             // As peeked at once more, which counts as one return.
@@ -52,13 +52,16 @@ async fn restarts_in_good_order_cost_nothing() {
             );
         }
         orders.concurrency = 32;
-        let worker = Worker::start(WORKER, &orders, &told, &accounts);
-        crate::stage::seen("all are handled", || accounts.handled_count() == MESSAGES).await;
+        let worker = Worker::start(WORKER, &orders, &worker_output, &load_ledger);
+        crate::fixture::seen("all are handled", || {
+            load_ledger.handled_count() == MESSAGES
+        })
+        .await;
         worker.signal(Signal::SIGTERM);
         assert!(worker.ended().await.success(), "{what}");
-        assert_eq!(told.count_of("event", "parked"), 0, "{what}");
-        let report = accounts
-            .balance(&broker, stage.vhost.name(), &stage.amqp, &what)
+        assert_eq!(worker_output.count_of("event", "parked"), 0, "{what}");
+        let report = load_ledger
+            .balance(&broker, fixture.vhost.name(), &fixture.amqp, &what)
             .await;
         assert_eq!(report.duplicates, 0, "{what}");
     })

@@ -1,35 +1,40 @@
 //! Settlements that meet a connection which is not the one that their message came over.
 
-use crate::stage::{Gate, QUEUE, Stage, seen};
-use retryrmq::{Client, Event, Message, Outcome, Publish, Running, Token};
-use retryrmq_faults::tape::{Tape, text};
-use retryrmq_faults::{PATIENCE, load};
+use crate::fixture::{Fixture, Gate, QUEUE, seen};
+use retryrmq::{Client, Event, Message, Outcome, Publish, RunningConsumer, Token};
+use retryrmq_faults::recorder::{Recorder, text};
+use retryrmq_faults::{DEADLINE, load};
 use retryrmq_harness::{CutProxy, Direction, eventually, on_queue_types};
 use std::collections::BTreeSet;
 
 /// A consumer behind a proxy whose handlers wait at a gate.
-async fn gated(stage: &Stage, proxy: &CutProxy, tape: &Tape, gate: &Gate) -> (Client, Running) {
+async fn gated(
+    fixture: &Fixture,
+    proxy: &CutProxy,
+    recorder: &Recorder,
+    gate: &Gate,
+) -> (Client, RunningConsumer) {
     let client = Client::connect(&format!("{}?name=shaken", proxy.url()))
         .await
         .unwrap();
-    let (taped, gate) = (tape.clone(), gate.clone());
+    let (taped, gate) = (recorder.clone(), gate.clone());
     let running = client
         .consumer(QUEUE)
         .dlx(true)
         .retry(load::policy())
-        .on_event(tape.listener())
+        .on_event(recorder.listener())
         .start(move |message: Message| {
-            let (tape, gate) = (taped.clone(), gate.clone());
+            let (recorder, gate) = (taped.clone(), gate.clone());
             async move {
-                let id = tape.attempt(&message);
+                let id = recorder.attempt(&message);
                 gate.pass().await;
-                tape.success(&id);
+                recorder.success(&id);
                 Ok::<_, String>(())
             }
         })
         .await
         .unwrap();
-    stage.amqp.depth(QUEUE).await;
+    fixture.amqp.depth(QUEUE).await;
     (client, running)
 }
 
@@ -40,17 +45,17 @@ fn with_id(id: &str) -> Publish {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_handled_but_not_acknowledged_does_not_run_again_if_it_has_an_id() {
     on_queue_types(|broker, kind| async move {
-        let stage = Stage::set(&broker, kind).await;
-        let publisher = stage.client().await;
+        let fixture = Fixture::set(&broker, kind).await;
+        let publisher = fixture.client().await;
         publisher.publish(with_id("with")).await.unwrap();
         publisher
             .publish(Publish::to_queue(QUEUE, "without"))
             .await
             .unwrap();
-        let proxy = CutProxy::to(stage.vhost.url()).await;
-        let (tape, gate) = (Tape::new(), Gate::closed());
-        let (client, running) = gated(&stage, &proxy, &tape, &gate).await;
-        seen("both run", || tape.attempts().len() == 2).await;
+        let proxy = CutProxy::to(fixture.vhost.url()).await;
+        let (recorder, gate) = (Recorder::new(), Gate::closed());
+        let (client, running) = gated(&fixture, &proxy, &recorder, &gate).await;
+        seen("both run", || recorder.attempts().len() == 2).await;
         proxy.stall(Direction::ToBroker);
         gate.open();
         seen("both are acknowledged as far as we know", || {
@@ -61,29 +66,35 @@ async fn what_was_handled_but_not_acknowledged_does_not_run_again_if_it_has_an_i
         // Let go before the rest of the wire is, what is held back would still arrive.
         seen("the old connections are gone", || proxy.open() == 0).await;
         proxy.resume();
-        eventually(PATIENCE, "the one without an id ran again", || async {
-            (tape.handled("without") == 2).then_some(()).ok_or_else(|| {
-                format!(
-                    "{:?} {:?} {:?}",
-                    tape.attempts(),
-                    tape.events(),
-                    running.stats()
-                )
-            })
+        eventually(DEADLINE, "the one without an id ran again", || async {
+            (recorder.handled("without") == 2)
+                .then_some(())
+                .ok_or_else(|| {
+                    format!(
+                        "{:?} {:?} {:?}",
+                        recorder.attempts(),
+                        recorder.events(),
+                        running.stats()
+                    )
+                })
         })
         .await;
         seen("the other was recognised", || {
-            tape.count("already_handled") == 1
+            recorder.count("already_handled") == 1
         })
         .await;
         let is_known = |event: &Event| {
-            let facts = event.facts();
+            let fields = event.fields();
             let known = matches!(event, Event::AlreadyHandled { .. });
-            known && (facts.queue, facts.message_id) == (QUEUE, Some("with"))
+            known && (fields.queue, fields.message_id) == (QUEUE, Some("with"))
         };
-        assert!(tape.events().iter().any(is_known), "{:?}", tape.events());
-        assert_eq!((tape.runs("with"), tape.runs("without")), (1, 2));
-        stage.is_empty(QUEUE).await;
+        assert!(
+            recorder.events().iter().any(is_known),
+            "{:?}",
+            recorder.events()
+        );
+        assert_eq!((recorder.runs("with"), recorder.runs("without")), (1, 2));
+        fixture.is_empty(QUEUE).await;
         running.close().await;
         client.close().await;
     })
@@ -94,22 +105,28 @@ async fn what_was_handled_but_not_acknowledged_does_not_run_again_if_it_has_an_i
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_handled_while_there_is_no_connection_does_not_run_again_if_it_has_an_id() {
     on_queue_types(|broker, kind| async move {
-        let stage = Stage::set(&broker, kind).await;
-        let publisher = stage.client().await;
+        let fixture = Fixture::set(&broker, kind).await;
+        let publisher = fixture.client().await;
         publisher.publish(with_id("with")).await.unwrap();
-        let proxy = CutProxy::to(stage.vhost.url()).await;
-        let (tape, gate) = (Tape::new(), Gate::closed());
-        let (client, running) = gated(&stage, &proxy, &tape, &gate).await;
-        seen("it runs", || tape.attempts().len() == 1).await;
+        let proxy = CutProxy::to(fixture.vhost.url()).await;
+        let (recorder, gate) = (Recorder::new(), Gate::closed());
+        let (client, running) = gated(&fixture, &proxy, &recorder, &gate).await;
+        seen("it runs", || recorder.attempts().len() == 1).await;
         proxy.refuse();
         proxy.cut();
-        seen("the connection is lost", || tape.count("disconnected") == 1).await;
+        seen("the connection is lost", || {
+            recorder.count("disconnected") == 1
+        })
+        .await;
         gate.open();
         seen("its success was heard of", || running.stats().stale == 1).await;
         proxy.resume();
-        seen("it was recognised", || tape.count("already_handled") == 1).await;
-        assert_eq!((tape.runs("with"), tape.handled("with")), (1, 1));
-        stage.is_empty(QUEUE).await;
+        seen("it was recognised", || {
+            recorder.count("already_handled") == 1
+        })
+        .await;
+        assert_eq!((recorder.runs("with"), recorder.handled("with")), (1, 1));
+        fixture.is_empty(QUEUE).await;
         running.close().await;
         client.close().await;
     })
@@ -119,28 +136,31 @@ async fn what_is_handled_while_there_is_no_connection_does_not_run_again_if_it_h
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_end_waits_for_handlers_whose_connection_was_lost() {
     on_queue_types(|broker, kind| async move {
-        let stage = Stage::set(&broker, kind).await;
-        let publisher = stage.client().await;
+        let fixture = Fixture::set(&broker, kind).await;
+        let publisher = fixture.client().await;
         publisher.publish(with_id("long")).await.unwrap();
-        let proxy = CutProxy::to(stage.vhost.url()).await;
-        let (tape, gate) = (Tape::new(), Gate::closed());
-        let (client, running) = gated(&stage, &proxy, &tape, &gate).await;
-        seen("it runs", || tape.attempts().len() == 1).await;
+        let proxy = CutProxy::to(fixture.vhost.url()).await;
+        let (recorder, gate) = (Recorder::new(), Gate::closed());
+        let (client, running) = gated(&fixture, &proxy, &recorder, &gate).await;
+        seen("it runs", || recorder.attempts().len() == 1).await;
         proxy.refuse();
         proxy.cut();
-        seen("the connection is lost", || tape.count("disconnected") == 1).await;
+        seen("the connection is lost", || {
+            recorder.count("disconnected") == 1
+        })
+        .await;
         let closing = tokio::spawn({
             let running = running.clone();
             async move { running.close().await }
         });
-        let publisher = stage.client().await; // as long as that takes, the end could have come
+        let publisher = fixture.client().await; // as long as that takes, the end could have come
         assert!(
             !closing.is_finished(),
             "the end did not wait for the handler"
         );
         gate.open();
         closing.await.unwrap();
-        assert_eq!(tape.handled("long"), 1);
+        assert_eq!(recorder.handled("long"), 1);
         publisher.close().await;
         client.close().await;
     })
@@ -153,22 +173,29 @@ async fn the_end_waits_for_handlers_whose_connection_was_lost() {
 async fn a_message_that_never_succeeded_runs_again_however_often_the_connection_drops() {
     on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}");
-        let stage = Stage::set(&broker, kind).await;
-        stage
+        let fixture = Fixture::set(&broker, kind).await;
+        fixture
             .client()
             .await
             .publish(with_id("never"))
             .await
             .unwrap();
-        let proxy = CutProxy::to(stage.vhost.url()).await;
-        let (tape, gate) = (Tape::new(), Gate::closed());
-        let (client, running) = gated(&stage, &proxy, &tape, &gate).await;
+        let proxy = CutProxy::to(fixture.vhost.url()).await;
+        let (recorder, gate) = (Recorder::new(), Gate::closed());
+        let (client, running) = gated(&fixture, &proxy, &recorder, &gate).await;
         for cut in 1..=4 {
-            eventually(PATIENCE, "it runs", || async {
-                let told = (tape.count("detoured"), tape.count("already_handled"));
-                (tape.runs("never") >= cut).then_some(()).ok_or_else(|| {
-                    format!("{what}: {cut} cuts, (detours, acknowledged unseen): {told:?}")
-                })
+            eventually(DEADLINE, "it runs", || async {
+                let worker_output = (
+                    recorder.count("detoured"),
+                    recorder.count("already_handled"),
+                );
+                (recorder.runs("never") >= cut)
+                    .then_some(())
+                    .ok_or_else(|| {
+                        format!(
+                            "{what}: {cut} cuts, (detours, acknowledged unseen): {worker_output:?}"
+                        )
+                    })
             })
             .await;
             proxy.cut();
@@ -177,11 +204,11 @@ async fn a_message_that_never_succeeded_runs_again_however_often_the_connection_
             })
             .await;
         }
-        seen("it runs once more", || tape.runs("never") >= 5).await;
-        assert_eq!(tape.count("already_handled"), 0, "{what}");
+        seen("it runs once more", || recorder.runs("never") >= 5).await;
+        assert_eq!(recorder.count("already_handled"), 0, "{what}");
         gate.open();
-        seen("it is handled", || tape.handled("never") > 0).await;
-        stage.is_empty(QUEUE).await;
+        seen("it is handled", || recorder.handled("never") > 0).await;
+        fixture.is_empty(QUEUE).await;
         running.close().await;
         client.close().await;
     })
@@ -192,24 +219,24 @@ async fn a_message_that_never_succeeded_runs_again_however_often_the_connection_
 async fn handlers_that_end_after_a_reconnection_settle_nothing_and_close_nothing() {
     on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}");
-        let stage = Stage::set(&broker, kind).await;
-        let publisher = stage.client().await;
+        let fixture = Fixture::set(&broker, kind).await;
+        let publisher = fixture.client().await;
         for number in 0..8 {
             publisher
                 .publish(Publish::to_queue(QUEUE, number.to_string()))
                 .await
                 .unwrap();
         }
-        let proxy = CutProxy::to(stage.vhost.url()).await;
-        let (tape, gate) = (Tape::new(), Gate::closed());
-        let (client, running) = gated(&stage, &proxy, &tape, &gate).await;
-        seen("all run", || tape.attempts().len() == 8).await;
+        let proxy = CutProxy::to(fixture.vhost.url()).await;
+        let (recorder, gate) = (Recorder::new(), Gate::closed());
+        let (client, running) = gated(&fixture, &proxy, &recorder, &gate).await;
+        seen("all run", || recorder.attempts().len() == 8).await;
         proxy.cut();
         // On the same channel as the stale settlements are meant for: the eight come again while the first eight run.
-        seen("all run again", || tape.attempts().len() == 16).await;
+        seen("all run again", || recorder.attempts().len() == 16).await;
         gate.open();
         seen("all have ended twice", || {
-            (0..8).all(|number: u32| tape.handled(&number.to_string()) == 2)
+            (0..8).all(|number: u32| recorder.handled(&number.to_string()) == 2)
         })
         .await;
         for number in 8..100 {
@@ -218,10 +245,10 @@ async fn handlers_that_end_after_a_reconnection_settle_nothing_and_close_nothing
                 .await
                 .unwrap();
         }
-        seen("the consumer goes on", || tape.handled_count() == 100).await;
-        stage.is_empty(QUEUE).await;
+        seen("the consumer goes on", || recorder.handled_count() == 100).await;
+        fixture.is_empty(QUEUE).await;
         assert_eq!(
-            tape.count("disconnected"),
+            recorder.count("disconnected"),
             1,
             "{what}: a stale settlement closed the channel"
         );
@@ -235,9 +262,9 @@ async fn handlers_that_end_after_a_reconnection_settle_nothing_and_close_nothing
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_that_name_nothing_settle_nothing() {
     on_queue_types(|broker, kind| async move {
-        let stage = Stage::set(&broker, kind).await;
-        let publisher = stage.client().await;
-        let proxy = CutProxy::to(stage.vhost.url()).await;
+        let fixture = Fixture::set(&broker, kind).await;
+        let publisher = fixture.client().await;
+        let proxy = CutProxy::to(fixture.vhost.url()).await;
         let client = Client::connect(proxy.url()).await.unwrap();
         let subscription = client
             .consumer(QUEUE)
@@ -286,7 +313,7 @@ async fn tokens_that_name_nothing_settle_nothing() {
         };
         tokio::select! {
             () = empty => panic!("the subscription ended by itself"),
-            () = stage.is_empty(QUEUE) => {}
+            () = fixture.is_empty(QUEUE) => {}
         }
         let stats = subscription.stats();
         assert_eq!(

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use url::Url;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(60);
 /// Larger bodies would need several frames.
 const FRAME_MAX: u32 = 131_072;
 
@@ -185,7 +185,7 @@ impl Amqp10 {
         let sent = [b'A', b'M', b'Q', b'P', protocol, 1, 0, 0];
         self.stream.write_all(&sent).await.expect("it reads");
         let mut answer = [0; 8];
-        let read = timeout(PATIENCE, self.stream.read_exact(&mut answer)).await;
+        let read = timeout(DEADLINE, self.stream.read_exact(&mut answer)).await;
         read.expect("it answers").expect("it answers");
         assert_eq!(answer, sent, "the broker does not speak AMQP 1.0");
     }
@@ -209,7 +209,7 @@ impl Amqp10 {
     /// The body of the next frame of this kind. Of others, only credit matters.
     async fn next(&mut self, kind: u8, code: u8) -> Result<Vec<u8>, Refused> {
         loop {
-            let body = timeout(PATIENCE, self.frame(kind)).await;
+            let body = timeout(DEADLINE, self.frame(kind)).await;
             let body = body.unwrap_or_else(|_| panic!("no answer 0x{code:x}"));
             let Some(body) = body else {
                 return Err(Refused::Session("the connection is gone".into()));

@@ -125,7 +125,7 @@ async fn pump(
     mut rules: watch::Receiver<Rules>,
 ) -> io::Result<()> {
     let mut piece = vec![0; 64 * 1024];
-    let mut left = Left::new(&rules.borrow().way(direction));
+    let mut left = BytesUntilCut::new(&rules.borrow().way(direction));
     loop {
         // While stalled nothing is read, so that the sender's buffers fill as they would with a dead peer.
         flowing(&mut rules, direction).await;
@@ -146,15 +146,15 @@ async fn pump(
 }
 
 /// How many bytes may still pass before a cut that was asked for.
-struct Left {
+struct BytesUntilCut {
     cuts: u64,
     bytes: usize,
 }
 
-impl Left {
+impl BytesUntilCut {
     /// For a connection that opens under this rule: cuts asked for earlier do not concern it.
     fn new(way: &Way) -> Self {
-        Left {
+        BytesUntilCut {
             cuts: way.cuts,
             bytes: usize::MAX,
         }
@@ -163,7 +163,7 @@ impl Left {
     /// How many of `read` bytes pass; fewer than all means that the cut has come.
     fn pass(&mut self, way: &Way, read: usize) -> usize {
         if way.cuts > self.cuts {
-            *self = Left {
+            *self = BytesUntilCut {
                 cuts: way.cuts,
                 bytes: way.bytes,
             };

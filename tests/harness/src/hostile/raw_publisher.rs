@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 use url::Url;
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(120);
 const METHOD: u8 = 1;
 const HEADER: u8 = 2;
 const BODY: u8 = 3;
@@ -26,7 +26,7 @@ impl RawPublisher {
         let stream =
             TcpStream::connect((host, url.port().unwrap_or(5672))).expect("the broker answers");
         stream
-            .set_read_timeout(Some(PATIENCE))
+            .set_read_timeout(Some(DEADLINE))
             .expect("a time-out can be set");
         stream
             .set_nodelay(true)

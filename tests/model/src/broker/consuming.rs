@@ -1,7 +1,7 @@
 //! Consumers come, go, and get what they ask for.
 
-use super::{Broker, Denial};
-use crate::chance::Doubt;
+use super::{Broker, MethodRefused};
+use crate::nondeterminism::UnknownOutcome;
 use crate::queue::{ConsumerKey, Context, Holder, Queue, QueueId, Return};
 use crate::settings::QueueType;
 use crate::{ConnectionId, Frame, Name, Version, method::Consume};
@@ -12,7 +12,7 @@ impl Broker {
         connection: ConnectionId,
         channel: u16,
         consume: &Consume,
-    ) -> Result<(), Denial> {
+    ) -> Result<(), MethodRefused> {
         let queue = self.visible(connection, &consume.queue)?;
         let (Some(known), Some(found)) = (self.channel(connection, channel), self.queue(queue))
         else {
@@ -23,7 +23,10 @@ impl Broker {
                 "NOT_ALLOWED - attempt to reuse consumer tag '{}'",
                 consume.tag
             );
-            return Err(Denial::Connection(crate::Refusal { code: 530, text }));
+            return Err(MethodRefused::Connection(crate::Refusal {
+                code: 530,
+                text,
+            }));
         }
         let name = &consume.queue;
         let vhost = &self.profile.vhost;
@@ -98,7 +101,7 @@ impl Broker {
             return stopped;
         }
         while let Some(place) = self.newest_outbound(connection, channel, consumer)
-            && self.chance.happens(Doubt::OnTheWay)
+            && self.nondeterminism.happens(UnknownOutcome::OnTheWay)
         {
             if let Some(known) = self.connection_mut(connection) {
                 known.outbound.remove(place);
@@ -140,7 +143,7 @@ impl Broker {
         channel: u16,
         queue: &Name,
         no_ack: bool,
-    ) -> Result<(), Denial> {
+    ) -> Result<(), MethodRefused> {
         let id = self.visible(connection, queue)?;
         let Some(known) = self.channel_mut(connection, channel) else {
             return Ok(());
@@ -192,9 +195,9 @@ impl Broker {
         {
             known.patience = Some(due);
             let channel_key = known.key;
-            self.agenda.add(
+            self.event_queue.add(
                 due,
-                crate::agenda::Event::Patience {
+                crate::event_queue::Event::Patience {
                     connection,
                     channel,
                     channel_key,
@@ -241,9 +244,9 @@ impl Broker {
             known.patience = next;
             let channel_key = known.key;
             if let Some(next) = next {
-                self.agenda.add(
+                self.event_queue.add(
                     next,
-                    crate::agenda::Event::Patience {
+                    crate::event_queue::Event::Patience {
                         connection,
                         channel,
                         channel_key,

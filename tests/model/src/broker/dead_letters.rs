@@ -1,10 +1,10 @@
 //! Dead letters on their way.
 
 use super::Broker;
-use crate::agenda::Event;
-use crate::chance::Delay;
 use crate::death::Reason;
+use crate::event_queue::Event;
 use crate::message::{End, Message};
+use crate::nondeterminism::Delay;
 use crate::queue::QueueId;
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ impl Broker {
         else {
             return;
         };
-        let at = self.now + self.chance.delay(Delay::DeadLetter);
+        let at = self.now + self.nondeterminism.delay(Delay::DeadLetter);
         let at = self.in_order(queue, at);
         let message = Arc::new(message);
-        self.agenda.add(
+        self.event_queue.add(
             at,
             Event::Arrive {
                 targets,
@@ -70,7 +70,7 @@ impl Broker {
         };
         if queue.worker.is_busy() && queue.worker.timer.is_none() {
             queue.worker.timer = Some(at);
-            self.agenda.add(at, Event::Retry { queue: id });
+            self.event_queue.add(at, Event::Retry { queue: id });
         }
     }
 
@@ -89,9 +89,9 @@ impl Broker {
         if let Some(Some(queue)) = self.queues.get_mut(id.0 as usize) {
             queue.worker.send(number);
         }
-        let at = self.now + self.chance.delay(Delay::DeadLetter);
+        let at = self.now + self.nondeterminism.delay(Delay::DeadLetter);
         let at = self.in_order(id, at);
-        self.agenda.add(
+        self.event_queue.add(
             at,
             Event::Arrive {
                 targets,

@@ -2,7 +2,7 @@
 
 use super::Broker;
 use crate::Frame;
-use crate::agenda::Event;
+use crate::event_queue::Event;
 use crate::message::Message;
 use crate::queue::{Publisher, QueueId};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::Duration;
 impl Broker {
     /// All that is due by then happens, each at its time.
     pub(super) fn happen(&mut self, by: Duration) {
-        while let Some((at, event)) = self.agenda.due(by) {
+        while let Some((at, event)) = self.event_queue.due(by) {
             self.now = self.now.max(at);
             if self.running {
                 self.happen_one(event);
@@ -110,7 +110,8 @@ impl Broker {
         if used + lease <= now {
             self.remove_queue(id);
         } else {
-            self.agenda.add(used + lease, Event::Lease { queue: id });
+            self.event_queue
+                .add(used + lease, Event::Lease { queue: id });
         }
     }
 }

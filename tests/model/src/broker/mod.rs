@@ -8,10 +8,10 @@ mod publishing;
 mod queues;
 mod settling;
 
-use crate::agenda::{Agenda, Event};
-use crate::chance::{Chance, Delay, Doubt};
 use crate::connection::{Channel, Connection, Unsettled};
+use crate::event_queue::{Event, EventQueue};
 use crate::frame::{Delivery, Refusal};
+use crate::nondeterminism::{Delay, Nondeterminism, UnknownOutcome};
 use crate::queue::{ConsumerKey, Context, Effect, Holder, Queue, QueueId};
 use crate::settings::Policy;
 use crate::{ConnectionId, Frame, MessageId, Method, Name, Profile};
@@ -26,7 +26,7 @@ pub use operator::QueueView;
 #[derive(Debug)]
 pub struct Broker {
     profile: Profile,
-    chance: Box<dyn Chance + Send>,
+    nondeterminism: Box<dyn Nondeterminism + Send>,
     now: Duration,
     running: bool,
     alarm: bool,
@@ -37,7 +37,7 @@ pub struct Broker {
     /// By the pattern of the queues' names.
     policies: BTreeMap<Name, Policy>,
     operator_policies: BTreeMap<Name, Policy>,
-    agenda: Agenda,
+    event_queue: EventQueue,
     effects: Vec<Effect>,
     next_channel_key: u64,
     next_consumer: u64,
@@ -52,17 +52,17 @@ struct Exchange {
 }
 
 /// What comes of a method: nothing to add, or a refusal that costs the channel or the connection.
-pub(crate) enum Denial {
+pub(crate) enum MethodRefused {
     Channel(Refusal),
     Connection(Refusal),
 }
 
 impl Broker {
     /// A broker that has just started, at time zero, without a queue.
-    pub fn new(profile: Profile, chance: impl Chance + Send + 'static) -> Self {
+    pub fn new(profile: Profile, nondeterminism: impl Nondeterminism + Send + 'static) -> Self {
         Broker {
             profile,
-            chance: Box::new(chance),
+            nondeterminism: Box::new(nondeterminism),
             now: Duration::ZERO,
             running: true,
             alarm: false,
@@ -72,7 +72,7 @@ impl Broker {
             exchanges: BTreeMap::new(),
             policies: BTreeMap::new(),
             operator_policies: BTreeMap::new(),
-            agenda: Agenda::default(),
+            event_queue: EventQueue::default(),
             effects: Vec::new(),
             next_channel_key: 0,
             next_consumer: 0,
@@ -161,7 +161,7 @@ impl Broker {
 
     /// When something happens next by itself; `None` when nothing will.
     pub fn next_event_at(&self) -> Option<Duration> {
-        self.agenda.next_at()
+        self.event_queue.next_at()
     }
 
     /// Lets time pass until then, and all happen that is due by then. Time never goes back.
@@ -189,11 +189,11 @@ impl Broker {
         let done = self.execute_on_channel(connection, channel, method);
         match done {
             Ok(()) => {}
-            Err(Denial::Channel(refusal)) => {
+            Err(MethodRefused::Channel(refusal)) => {
                 self.end_channel(connection, channel);
                 self.push(connection, channel, Frame::CloseChannel(refusal));
             }
-            Err(Denial::Connection(refusal)) => {
+            Err(MethodRefused::Connection(refusal)) => {
                 self.end_connection(connection);
                 self.push(connection, 0, Frame::CloseConnection(refusal));
             }
@@ -206,7 +206,7 @@ impl Broker {
         connection: ConnectionId,
         channel: u16,
         method: Method,
-    ) -> Result<(), Denial> {
+    ) -> Result<(), MethodRefused> {
         match method {
             Method::Qos { prefetch } => {
                 if let Some(channel) = self.channel_mut(connection, channel) {
@@ -303,7 +303,7 @@ impl Broker {
         known.closed = true;
         known.unread.clear();
         let channels: Vec<u16> = known.channels.keys().copied().collect();
-        if channels.len() > 1 && !self.chance.happens(Doubt::Bounced) {
+        if channels.len() > 1 && !self.nondeterminism.happens(UnknownOutcome::Bounced) {
             self.retire_consumers(connection);
         }
         for channel in channels {
@@ -352,8 +352,8 @@ impl Broker {
             && queue.alarm.is_none_or(|alarm| due < alarm)
         {
             queue.alarm = Some(due);
-            let at = due.max(self.now) + self.chance.delay(Delay::Timer);
-            self.agenda.add(at, Event::Look { queue: id });
+            let at = due.max(self.now) + self.nondeterminism.delay(Delay::Timer);
+            self.event_queue.add(at, Event::Look { queue: id });
         }
         Some(result)
     }
@@ -493,11 +493,11 @@ impl Broker {
         MessageId(self.next_message)
     }
 
-    fn refusal(code: u16, text: String) -> Denial {
-        Denial::Channel(Refusal { code, text })
+    fn refusal(code: u16, text: String) -> MethodRefused {
+        MethodRefused::Channel(Refusal { code, text })
     }
 
-    fn no_queue(&self, queue: &str) -> Denial {
+    fn no_queue(&self, queue: &str) -> MethodRefused {
         let vhost = &self.profile.vhost;
         Self::refusal(
             404,

@@ -2,12 +2,12 @@
 
 use super::queues::count;
 use super::{Broker, Exchange};
-use crate::agenda::Event;
-use crate::chance::Doubt;
 use crate::connection::Connection;
 use crate::declaration::check;
+use crate::event_queue::Event;
 use crate::frame::Refusal;
 use crate::method::Declare;
+use crate::nondeterminism::UnknownOutcome;
 use crate::queue::QueueId;
 use crate::settings::{Policy, QueueType, Settings};
 use crate::{ConnectionId, Frame, MessageId, Name};
@@ -70,7 +70,7 @@ impl Broker {
 
     /// Whether any dead letter is on its way that no queue has.
     pub fn is_in_transit(&self) -> bool {
-        self.agenda.has_dead_letter()
+        self.event_queue.has_dead_letter()
     }
 
     /// Makes a queue as an operator does. A queue of that name is left as it is.
@@ -182,7 +182,7 @@ impl Broker {
             if let Some(lease) = found.settings.expires {
                 let at = self.now + lease;
                 found.last_used = self.now;
-                self.agenda.add(at, Event::Lease { queue: id });
+                self.event_queue.add(at, Event::Lease { queue: id });
             }
             self.with_queue(id, |queue, context| queue.policy_changed(context));
         }
@@ -263,7 +263,7 @@ impl Broker {
     }
 
     /// The broker dies without a word. Connections are gone with what was not received. What was not confirmed or not
-    /// yet written may be lost, as the [`Chance`](crate::Chance) says; young quorum queues come back empty.
+    /// yet written may be lost, as the [`Chance`](crate::Nondeterminism) says; young quorum queues come back empty.
     pub fn kill(&mut self) {
         if self.running {
             self.stop_all(true);
@@ -289,7 +289,7 @@ impl Broker {
             self.carry(id);
             let lease = self.queue(id).and_then(|queue| queue.settings.expires);
             if let Some(lease) = lease {
-                self.agenda
+                self.event_queue
                     .add(self.now + lease, Event::Lease { queue: id });
             }
         }
@@ -326,7 +326,7 @@ impl Broker {
             closed.outbound.push_back((0, frame));
             *slot = Some(closed);
         }
-        let under_way = self.agenda.drain();
+        let under_way = self.event_queue.drain();
         let ids: Vec<QueueId> = self.names.values().copied().collect();
         for id in ids {
             self.restart_queue(id, killed);
@@ -338,13 +338,13 @@ impl Broker {
                 message,
                 worker: None,
             } = event
-                && !(killed && self.chance.happens(Doubt::DeadLetterLost))
+                && !(killed && self.nondeterminism.happens(UnknownOutcome::DeadLetterLost))
             {
                 self.arrive(&targets, &message, None);
             }
         }
         self.effects.clear();
-        self.agenda.drain();
+        self.event_queue.drain();
         self.running = false;
     }
 
@@ -358,19 +358,22 @@ impl Broker {
             && queue.kind == QueueType::Classic
             && self.profile.version < crate::Version::V4_3
             && now < queue.created + young;
-        if gone || (may_be_gone && self.chance.happens(Doubt::YoungQueueLost)) {
+        if gone || (may_be_gone && self.nondeterminism.happens(UnknownOutcome::YoungQueueLost)) {
             self.remove_queue(id);
             return;
         }
         // The queue asks while it is borrowed; so the answers come from a chance that is taken out meanwhile.
-        let mut chance = std::mem::replace(&mut self.chance, Box::new(crate::chance::Prompt));
-        let doubts = std::cell::RefCell::new(&mut chance);
-        let lost = || doubts.borrow_mut().happens(Doubt::UnconfirmedLost);
-        let undone = || doubts.borrow_mut().happens(Doubt::SettlementLost);
+        let mut nondeterminism = std::mem::replace(
+            &mut self.nondeterminism,
+            Box::new(crate::nondeterminism::Prompt),
+        );
+        let doubts = std::cell::RefCell::new(&mut nondeterminism);
+        let lost = || doubts.borrow_mut().happens(UnknownOutcome::UnconfirmedLost);
+        let undone = || doubts.borrow_mut().happens(UnknownOutcome::SettlementLost);
         self.with_queue(id, |queue, context| {
             queue.restart(context, killed, lost, undone);
         });
-        self.chance = chance;
+        self.nondeterminism = nondeterminism;
     }
 }
 

@@ -1,11 +1,11 @@
 //! Publishing: what is refused, where it goes, when it is confirmed.
 
-use super::{Broker, Denial};
-use crate::agenda::Event;
-use crate::chance::Delay;
+use super::{Broker, MethodRefused};
+use crate::event_queue::Event;
 use crate::frame::Returned;
 use crate::message::{Message, without};
 use crate::method::Publish;
+use crate::nondeterminism::Delay;
 use crate::queue::{Publisher, QueueId};
 use crate::size::encoded;
 use crate::{ConnectionId, Frame, Name, Refusal, Version};
@@ -21,7 +21,7 @@ impl Broker {
         connection: ConnectionId,
         channel: u16,
         publish: Publish,
-    ) -> Result<(), Denial> {
+    ) -> Result<(), MethodRefused> {
         self.check(&publish)?;
         let Some(known) = self.channel_mut(connection, channel) else {
             return Ok(());
@@ -54,7 +54,7 @@ impl Broker {
             self.block_if_alarmed(connection);
             return Ok(());
         }
-        let safe_at = self.now + self.chance.delay(Delay::Confirm);
+        let safe_at = self.now + self.nondeterminism.delay(Delay::Confirm);
         let message = Arc::new(message);
         let mut stored = true;
         for target in targets {
@@ -73,7 +73,7 @@ impl Broker {
                 .unwrap_or(false);
         }
         if let Some(publish) = number {
-            self.agenda.add(
+            self.event_queue.add(
                 safe_at,
                 Event::Confirm {
                     connection,
@@ -88,12 +88,12 @@ impl Broker {
         Ok(())
     }
 
-    fn check(&self, publish: &Publish) -> Result<(), Denial> {
+    fn check(&self, publish: &Publish) -> Result<(), MethodRefused> {
         let properties = &publish.properties;
         let size = encoded(properties);
         if size > self.profile.largest_properties {
             let text = format!("FRAME_ERROR - the properties take {size} bytes");
-            return Err(Denial::Connection(Refusal { code: 501, text }));
+            return Err(MethodRefused::Connection(Refusal { code: 501, text }));
         }
         let failed =
             |text: String| Err(Self::refusal(406, format!("PRECONDITION_FAILED - {text}")));
@@ -138,7 +138,7 @@ impl Broker {
     }
 
     /// The message as it is stored, `BCC` taken out.
-    fn message(&mut self, publish: &Publish) -> Result<Message, Denial> {
+    fn message(&mut self, publish: &Publish) -> Result<Message, MethodRefused> {
         let mut routing_keys = vec![publish.routing_key.clone()];
         let mut properties = publish.properties.clone();
         let mut blind = 0;
@@ -208,7 +208,7 @@ impl Broker {
     }
 }
 
-fn copies(name: &str, value: &AMQPValue) -> Result<Vec<Name>, Denial> {
+fn copies(name: &str, value: &AMQPValue) -> Result<Vec<Name>, MethodRefused> {
     let text = |value: &AMQPValue| match value {
         AMQPValue::LongString(text) => Some(Name::from(String::from_utf8_lossy(text.as_bytes()))),
         _ => None,

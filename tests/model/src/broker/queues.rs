@@ -1,10 +1,10 @@
 //! Queues are declared, deleted, purged and bound.
 
-use super::{Broker, Denial};
-use crate::agenda::Event;
+use super::{Broker, MethodRefused};
 use crate::declaration::{Existing, check, compare};
+use crate::event_queue::Event;
 use crate::method::Declare;
-use crate::queue::{Birth, Queue, QueueId};
+use crate::queue::{Declaration, Queue, QueueId};
 use crate::settings::{QueueType, Settings};
 use crate::{ConnectionId, Frame, Name};
 
@@ -14,7 +14,7 @@ impl Broker {
         connection: ConnectionId,
         channel: u16,
         declare: Declare,
-    ) -> Result<(), Denial> {
+    ) -> Result<(), MethodRefused> {
         if let Some(id) = self.names.get(&declare.queue).copied() {
             self.visible(connection, &declare.queue)?;
             if !declare.passive {
@@ -23,7 +23,7 @@ impl Broker {
         } else if declare.passive {
             return Err(self.no_queue(&declare.queue));
         } else {
-            let kind = check(&self.profile, &declare).map_err(Denial::Channel)?;
+            let kind = check(&self.profile, &declare).map_err(MethodRefused::Channel)?;
             self.create(&declare, kind, Some(connection));
         }
         let Some(queue) = self.named(&declare.queue) else {
@@ -38,7 +38,7 @@ impl Broker {
         Ok(())
     }
 
-    fn declare_again(&mut self, id: QueueId, declare: &Declare) -> Result<(), Denial> {
+    fn declare_again(&mut self, id: QueueId, declare: &Declare) -> Result<(), MethodRefused> {
         let now = self.now;
         let Some(queue) = self.queue(id) else {
             return Ok(());
@@ -52,7 +52,7 @@ impl Broker {
             auto_delete: queue.auto_delete,
             arguments: &queue.arguments,
         };
-        compare(&self.profile, &existing, declare).map_err(Denial::Channel)?;
+        compare(&self.profile, &existing, declare).map_err(MethodRefused::Channel)?;
         if let Some(Some(queue)) = self.queues.get_mut(id.0 as usize)
             && queue.kind == QueueType::Classic
         {
@@ -71,7 +71,7 @@ impl Broker {
         let policy = self.policy_of(&declare.queue);
         let settings = Settings::of(&self.profile, kind, &declare.arguments, policy.as_ref());
         let lease = settings.expires;
-        let birth = Birth {
+        let birth = Declaration {
             id,
             name: declare.queue.clone(),
             kind,
@@ -84,7 +84,7 @@ impl Broker {
         self.queues.push(Some(Queue::new(birth, self.now)));
         self.names.insert(declare.queue.clone(), id);
         if let Some(lease) = lease {
-            self.agenda
+            self.event_queue
                 .add(self.now + lease, Event::Lease { queue: id });
         }
         id
@@ -95,7 +95,7 @@ impl Broker {
         connection: ConnectionId,
         channel: u16,
         queue: &Name,
-    ) -> Result<(), Denial> {
+    ) -> Result<(), MethodRefused> {
         let mut messages = 0;
         if self.names.contains_key(queue) {
             let id = self.visible(connection, queue)?;
@@ -111,7 +111,7 @@ impl Broker {
         connection: ConnectionId,
         channel: u16,
         queue: &Name,
-    ) -> Result<(), Denial> {
+    ) -> Result<(), MethodRefused> {
         let id = self.visible(connection, queue)?;
         let messages = self.with_queue(id, |queue, context| queue.purge(context));
         let messages = count(messages.unwrap_or(0));
@@ -126,7 +126,7 @@ impl Broker {
         queue: &Name,
         exchange: &Name,
         key: &Name,
-    ) -> Result<(), Denial> {
+    ) -> Result<(), MethodRefused> {
         let id = self.visible(connection, queue)?;
         let vhost = &self.profile.vhost;
         let missing = format!("NOT_FOUND - no exchange '{exchange}' in vhost '{vhost}'");
@@ -147,7 +147,7 @@ impl Broker {
         &self,
         connection: ConnectionId,
         queue: &Name,
-    ) -> Result<QueueId, Denial> {
+    ) -> Result<QueueId, MethodRefused> {
         let found = self.named(queue).ok_or_else(|| self.no_queue(queue))?;
         match found.exclusive {
             Some(owner) if owner != connection => Err(self.locked(queue)),
@@ -155,7 +155,7 @@ impl Broker {
         }
     }
 
-    fn locked(&self, queue: &str) -> Denial {
+    fn locked(&self, queue: &str) -> MethodRefused {
         let vhost = &self.profile.vhost;
         Self::refusal(
             405,

@@ -1,8 +1,8 @@
 //! Acknowledgements and their opposites.
 
-use super::{Broker, Denial};
-use crate::chance::Delay;
+use super::{Broker, MethodRefused};
 use crate::connection::Unsettled;
+use crate::nondeterminism::Delay;
 use crate::queue::{QueueId, Return};
 use crate::{ConnectionId, Frame, Name};
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ impl Broker {
         channel: u16,
         tag: u64,
         multiple: bool,
-    ) -> Result<(), Denial> {
+    ) -> Result<(), MethodRefused> {
         let settled = self.collect(connection, channel, tag, multiple)?;
         self.settle(&settled, Settlement::Done);
         Ok(())
@@ -35,7 +35,7 @@ impl Broker {
         tag: u64,
         multiple: bool,
         requeue: bool,
-    ) -> Result<(), Denial> {
+    ) -> Result<(), MethodRefused> {
         let settled = self.collect(connection, channel, tag, multiple)?;
         let settlement = if requeue {
             Settlement::Back(Return::Nack)
@@ -52,7 +52,7 @@ impl Broker {
         channel: u16,
         tag: u64,
         requeue: bool,
-    ) -> Result<(), Denial> {
+    ) -> Result<(), MethodRefused> {
         let settled = self.collect(connection, channel, tag, false)?;
         let settlement = if requeue {
             Settlement::Back(Return::Reject)
@@ -78,7 +78,7 @@ impl Broker {
         channel: u16,
         tag: u64,
         multiple: bool,
-    ) -> Result<Vec<Unsettled>, Denial> {
+    ) -> Result<Vec<Unsettled>, MethodRefused> {
         let known = self.channel_mut(connection, channel);
         known
             .map_or(Some(Vec::new()), |known| known.collect(tag, multiple))
@@ -111,7 +111,7 @@ impl Broker {
 
     fn settle_in(&mut self, queue: QueueId, handouts: &[u64], settlement: Settlement) {
         let safe_at = match settlement {
-            Settlement::Done => self.now + self.chance.delay(Delay::Settle),
+            Settlement::Done => self.now + self.nondeterminism.delay(Delay::Settle),
             _ => self.now,
         };
         self.with_queue(queue, |queue, context| match settlement {

@@ -141,7 +141,7 @@ pub(crate) struct Queue {
 }
 
 /// How a queue was declared.
-pub(crate) struct Birth {
+pub(crate) struct Declaration {
     pub(crate) id: QueueId,
     pub(crate) name: Name,
     pub(crate) kind: QueueType,
@@ -153,7 +153,7 @@ pub(crate) struct Birth {
 }
 
 impl Queue {
-    pub(crate) fn new(birth: Birth, now: Duration) -> Self {
+    pub(crate) fn new(birth: Declaration, now: Duration) -> Self {
         Queue {
             id: birth.id,
             name: birth.name,

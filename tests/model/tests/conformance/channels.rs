@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(30);
 const MOST: u16 = 3;
 
 /// Opens a channel of the model, and says how that was refused.
@@ -87,7 +87,7 @@ async fn a_user_with_a_channel_too_many_loses_the_connection_that_opened_it_as_t
             channels.push(first.create_channel().await.expect("it may"));
         }
         // A broker counts a moment later.
-        let seen = eventually(PATIENCE, "one is too many", || async {
+        let seen = eventually(DEADLINE, "one is too many", || async {
             let second = connect().await.map_err(|error| error.to_string())?;
             match second.create_channel().await {
                 Ok(_) => Err("it was opened".to_owned()),

@@ -7,10 +7,10 @@ mod channels;
 mod known;
 mod layout;
 mod modelled;
+mod observation;
 mod program;
 mod real;
 mod runner;
-mod sight;
 
 use known::{impatient_programs, known_programs};
 use program::Subject;

@@ -1,8 +1,8 @@
 //! A program on the model. It decides what a step means: which delivery tag is settled, which channel is opened.
 
 use crate::layout::Layout;
+use crate::observation::{Answer, ChannelObservation, Observation, Seen};
 use crate::program::{CHANNELS, Forgery, How, Step};
-use crate::sight::{Answer, ChannelSight, Seen, Sight};
 use retryrmq_model::lapin::BasicProperties;
 use retryrmq_model::lapin::types::{AMQPValue, FieldArray, FieldTable};
 use retryrmq_model::{
@@ -79,17 +79,17 @@ pub(crate) struct Modelled {
     broker: Broker,
     publisher: ConnectionId,
     connections: [Option<ConnectionId>; 2],
-    channels: [Option<Life>; CHANNELS],
+    channels: [Option<ChannelLife>; CHANNELS],
     lives: usize,
     bodies: u32,
     tags: u32,
     names: [String; 2],
     declarations: [Declare; 2],
-    seen: BTreeMap<usize, ChannelSight>,
+    seen: BTreeMap<usize, ChannelObservation>,
 }
 
 #[derive(Default)]
-struct Life {
+struct ChannelLife {
     number: usize,
     connection: usize,
     consumers: Vec<String>,
@@ -156,12 +156,12 @@ impl Modelled {
     }
 
     /// What clients have seen by now.
-    pub(crate) fn sight(&self) -> Sight {
+    pub(crate) fn observation(&self) -> Observation {
         let depth = |name: &String| {
             let view = self.broker.queue_view(name)?;
             u32::try_from(view.ready).ok()
         };
-        Sight {
+        Observation {
             channels: self.seen.clone(),
             depths: [depth(&self.names[0]), depth(&self.names[1])],
         }
@@ -184,12 +184,12 @@ impl Modelled {
         };
         self.connections[connection] = Some(id);
         self.lives += 1;
-        self.channels[channel] = Some(Life {
+        self.channels[channel] = Some(ChannelLife {
             number: self.lives,
             connection,
-            ..Life::default()
+            ..ChannelLife::default()
         });
-        self.seen.insert(self.lives, ChannelSight::default());
+        self.seen.insert(self.lives, ChannelObservation::default());
         self.broker.send(id, number(channel), Method::OpenChannel);
         Action::OpenChannel {
             channel,
@@ -465,20 +465,20 @@ impl Modelled {
         let Some(life) = &mut self.channels[channel] else {
             return;
         };
-        let sight = self.seen.entry(life.number).or_default();
+        let observation = self.seen.entry(life.number).or_default();
         match frame {
             Frame::Deliver(delivery) | Frame::Got(delivery) => {
                 if !life.no_ack.iter().any(|tag| **tag == *delivery.consumer) {
                     life.unsettled.push(delivery.tag);
                 }
-                sight.deliveries.insert(delivery.tag, seen(&delivery));
+                observation.deliveries.insert(delivery.tag, seen(&delivery));
             }
             Frame::Cancel { tag } | Frame::CancelOk { tag } => {
                 life.consumers.retain(|other| **other != *tag);
-                sight.ended.insert(tag.to_string());
+                observation.ended.insert(tag.to_string());
             }
             Frame::CloseChannel(_) => {
-                sight.closed = true;
+                observation.closed = true;
                 self.channels[channel] = None;
             }
             _ => {}

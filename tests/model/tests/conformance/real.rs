@@ -1,8 +1,8 @@
 //! A program on a real broker.
 
 use crate::modelled::Action;
+use crate::observation::{Answer, ChannelObservation, Observation, Seen};
 use crate::program::{CHANNELS, How};
-use crate::sight::{Answer, ChannelSight, Seen, Sight};
 use futures_util::StreamExt;
 use retryrmq_harness::lapin::message::Delivery;
 use retryrmq_harness::lapin::options::{
@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 /// How long a broker may take to answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Connections, which outlive a program.
 pub(crate) struct Clients {
@@ -51,7 +51,7 @@ pub(crate) struct Real {
     watchers: [Channel; 2],
     channels: [Option<(usize, Channel)>; CHANNELS],
     names: [String; 2],
-    seen: Arc<Mutex<BTreeMap<usize, ChannelSight>>>,
+    seen: Arc<Mutex<BTreeMap<usize, ChannelObservation>>>,
     /// A channel whose consumer nobody could ask what it had got.
     blind: Option<usize>,
 }
@@ -224,17 +224,17 @@ impl Real {
     }
 
     /// Takes the model's word for what nobody could see.
-    pub(crate) fn believe(&mut self, model: &Sight) {
+    pub(crate) fn believe(&mut self, model: &Observation) {
         if let Some(life) = self.blind.take()
-            && let Some(sight) = model.channels.get(&life)
+            && let Some(observation) = model.channels.get(&life)
         {
             let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-            seen.entry(life).or_default().deliveries = sight.deliveries.clone();
+            seen.entry(life).or_default().deliveries = observation.deliveries.clone();
         }
     }
 
     /// What clients have seen by now.
-    pub(crate) async fn sight(&mut self) -> Sight {
+    pub(crate) async fn observation(&mut self) -> Observation {
         for slot in &mut self.channels {
             if let Some((life, channel)) = slot
                 && !channel.status().connected()
@@ -252,7 +252,7 @@ impl Real {
         );
         let depths = [first, second];
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        Sight {
+        Observation {
             channels: seen.clone(),
             depths,
         }
@@ -352,8 +352,8 @@ impl Real {
         };
         if let Some(got) = got {
             let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-            let sight = seen.entry(life).or_default();
-            sight
+            let observation = seen.entry(life).or_default();
+            observation
                 .deliveries
                 .insert(got.delivery.delivery_tag, of(&got.delivery, ""));
         }
@@ -416,23 +416,23 @@ async fn watch(
     mut consumer: Consumer,
     life: usize,
     tag: String,
-    seen: Arc<Mutex<BTreeMap<usize, ChannelSight>>>,
+    seen: Arc<Mutex<BTreeMap<usize, ChannelObservation>>>,
 ) {
     while let Some(next) = consumer.next().await {
         let Ok(delivery) = next else { return };
         let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let sight = seen.entry(life).or_default();
-        if sight.left {
+        let observation = seen.entry(life).or_default();
+        if observation.left {
             return;
         }
-        sight
+        observation
             .deliveries
             .insert(delivery.delivery_tag, of(&delivery, &tag));
     }
     let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-    let sight = seen.entry(life).or_default();
-    if !sight.left {
-        sight.ended.insert(tag);
+    let observation = seen.entry(life).or_default();
+    if !observation.left {
+        observation.ended.insert(tag);
     }
 }
 
@@ -499,5 +499,5 @@ fn code(error: &Error) -> Option<u16> {
 }
 
 async fn soon<T>(answer: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, answer).await.expect("the broker answers")
+    timeout(DEADLINE, answer).await.expect("the broker answers")
 }

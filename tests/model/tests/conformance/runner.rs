@@ -1,9 +1,9 @@
 //! Programs on both, many at once; a difference is looked at again with more patience, and then made short.
 
 use crate::modelled::Modelled;
+use crate::observation::{Observation, differences};
 use crate::program::{Program, Step, Subject};
 use crate::real::{Clients, Real};
-use crate::sight::{Sight, differences};
 use futures_util::StreamExt;
 use futures_util::stream;
 use retryrmq_harness::{Broker, Vhost};
@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// How long a broker may take to show what the model has shown.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(10);
 /// What is left out of patience when it is known that there is a difference.
 const IMPATIENCE: Duration = Duration::from_millis(1500);
 /// How many programs run at once on one broker and type.
@@ -48,7 +48,7 @@ const QUICK: Pace = Pace {
 };
 const PATIENT: Pace = Pace {
     pause: Duration::from_millis(100),
-    patience: PATIENCE,
+    patience: DEADLINE,
 };
 const SHORTENING: Pace = Pace {
     pause: Duration::from_millis(100),
@@ -96,7 +96,7 @@ impl Runner {
         if difference.is_none() {
             // What came too much in the last step would have come by now.
             sleep(Duration::from_millis(20)).await;
-            let text = differences(&model.sight(), &real.sight().await);
+            let text = differences(&model.observation(), &real.observation().await);
             difference = (!text.is_empty()).then(|| format!("at the end:\n{text}"));
         }
         let clients = real.clean_up().await;
@@ -213,12 +213,12 @@ async fn do_step(model: &mut Modelled, real: &mut Real, step: Step, pace: Pace) 
         }
         sleep(pace.pause).await;
     }
-    let expected = model.sight();
+    let expected = model.observation();
     real.believe(&expected);
     let end = Instant::now() + pace.patience;
     let mut pause = Duration::from_millis(1);
     loop {
-        let seen: Sight = real.sight().await;
+        let seen: Observation = real.observation().await;
         if seen == expected {
             return None;
         }

@@ -2,8 +2,8 @@
 //! or waited for. Each is a fact of `docs/broker-facts.md`, whose number is given.
 
 mod deaths;
+mod fixture;
 mod kills;
 mod patience;
 mod refusals;
-mod stage;
 mod unseen;

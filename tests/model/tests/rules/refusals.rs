@@ -1,18 +1,18 @@
 //! What costs the channel or the connection, and who goes with whom.
 
-use crate::stage::Stage;
+use crate::fixture::Fixture;
 use retryrmq_model::lapin::BasicProperties;
 use retryrmq_model::lapin::types::{AMQPValue, FieldTable};
 use retryrmq_model::{Declare, Frame, Method, Profile, Publish, QueueType, Version};
 
 fn refused(method: Method) -> Option<u16> {
-    let mut stage = Stage::with(Profile {
+    let mut fixture = Fixture::with(Profile {
         largest_body: 100,
         ..Profile::new(Version::V4_3)
     });
-    stage.declare("orders", QueueType::Classic);
-    stage.send(method);
-    stage.refusal()
+    fixture.declare("orders", QueueType::Classic);
+    fixture.send(method);
+    fixture.refusal()
 }
 
 fn publish(properties: BasicProperties) -> Method {
@@ -81,40 +81,40 @@ fn what_a_broker_cannot_take_is_refused_with_the_code_that_brokers_use() {
 
 #[test]
 fn an_exclusive_queue_is_locked_for_others_and_goes_with_its_connection() {
-    let mut stage = Stage::new(Version::V4_3);
+    let mut fixture = Fixture::new(Version::V4_3);
     let mut own = Declare::durable("own", QueueType::Classic);
     own.exclusive = true;
-    stage.declare_as(own);
-    let owner = stage.client;
-    stage.client = stage.broker.connect().unwrap();
-    stage.send(Method::OpenChannel);
-    stage.send(declare(Declare::passive("own")));
-    assert_eq!(stage.refusal(), Some(405));
-    stage.broker.cut(owner);
-    assert_eq!(stage.broker.queue_view("own"), None);
+    fixture.declare_as(own);
+    let owner = fixture.client;
+    fixture.client = fixture.broker.connect().unwrap();
+    fixture.send(Method::OpenChannel);
+    fixture.send(declare(Declare::passive("own")));
+    assert_eq!(fixture.refusal(), Some(405));
+    fixture.broker.cut(owner);
+    assert_eq!(fixture.broker.queue_view("own"), None);
 }
 
 #[test]
 fn an_auto_delete_queue_goes_with_its_last_consumer_and_not_before_the_first() {
-    let mut stage = Stage::new(Version::V4_3);
+    let mut fixture = Fixture::new(Version::V4_3);
     let mut brief = Declare::durable("brief", QueueType::Classic);
     brief.auto_delete = true;
-    stage.declare_as(brief);
-    assert!(stage.broker.queue_view("brief").is_some());
-    stage.consume("brief", 1);
-    stage.frames();
-    stage.send(Method::Cancel {
+    fixture.declare_as(brief);
+    assert!(fixture.broker.queue_view("brief").is_some());
+    fixture.consume("brief", 1);
+    fixture.frames();
+    fixture.send(Method::Cancel {
         tag: "reader".into(),
     });
-    assert_eq!(stage.broker.queue_view("brief"), None);
+    assert_eq!(fixture.broker.queue_view("brief"), None);
 }
 
 #[test]
 fn who_consumes_a_queue_that_is_deleted_is_told() {
-    let mut stage = Stage::new(Version::V3_10);
-    stage.declare("orders", QueueType::Quorum);
-    stage.consume("orders", 1);
-    stage.frames();
-    stage.broker.delete_queue("orders");
-    assert!(matches!(stage.frames()[..], [Frame::Cancel { .. }])); // 31
+    let mut fixture = Fixture::new(Version::V3_10);
+    fixture.declare("orders", QueueType::Quorum);
+    fixture.consume("orders", 1);
+    fixture.frames();
+    fixture.broker.delete_queue("orders");
+    assert!(matches!(fixture.frames()[..], [Frame::Cancel { .. }])); // 31
 }

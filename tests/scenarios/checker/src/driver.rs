@@ -41,7 +41,7 @@ impl FromStr for DriverCommand {
 
 /// What is heard of a running driver.
 #[derive(Debug)]
-pub enum Heard {
+pub enum DriverEvent {
     /// A line of the contract.
     Line(Line),
     /// Something else on its standard output.
@@ -55,7 +55,7 @@ pub enum Heard {
 pub struct Driver {
     child: Child,
     group: Option<Pid>,
-    lines: mpsc::UnboundedReceiver<Heard>,
+    lines: mpsc::UnboundedReceiver<DriverEvent>,
     errors: Arc<Mutex<String>>,
 }
 
@@ -88,12 +88,12 @@ impl Driver {
             tokio::spawn(async move {
                 let mut output = BufReader::new(output).lines();
                 while let Ok(Some(text)) = output.next_line().await {
-                    let read = line::read(&text).map_or_else(Heard::Noise, Heard::Line);
+                    let read = line::read(&text).map_or_else(DriverEvent::Noise, DriverEvent::Line);
                     if heard.send(read).is_err() {
                         return;
                     }
                 }
-                drop(heard.send(Heard::End));
+                drop(heard.send(DriverEvent::End));
             });
         }
         let errors = Arc::new(Mutex::new(String::new()));
@@ -124,9 +124,9 @@ impl Driver {
         })
     }
 
-    /// The next thing it prints; [`Heard::End`] for ever after its standard output was closed.
-    pub async fn hear(&mut self) -> Heard {
-        self.lines.recv().await.unwrap_or(Heard::End)
+    /// The next thing it prints; [`DriverEvent::End`] for ever after its standard output was closed.
+    pub async fn hear(&mut self) -> DriverEvent {
+        self.lines.recv().await.unwrap_or(DriverEvent::End)
     }
 
     /// Asks it to drain and end.
@@ -206,7 +206,7 @@ impl fmt::Display for Undescribed {
 impl std::error::Error for Undescribed {}
 
 /// A driver that is asked what it can do has this long, however busy the machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(120);
 /// What a driver that said something else may still have to say.
 const MOMENT: Duration = Duration::from_secs(5);
 
@@ -216,14 +216,14 @@ pub async fn describe(command: &DriverCommand) -> Result<Described, Undescribed>
     let mut driver = Driver::start(command, Task::Describe)
         .await
         .map_err(|error| failed(error.to_string()))?;
-    let answer = tokio::time::timeout(PATIENCE, driver.hear()).await;
+    let answer = tokio::time::timeout(DEADLINE, driver.hear()).await;
     match answer {
-        Ok(Heard::Line(Line::Driver { can, cannot, .. })) => Ok(Described {
+        Ok(DriverEvent::Line(Line::Driver { can, cannot, .. })) => Ok(Described {
             command: command.clone(),
             can,
             cannot,
         }),
-        Ok(Heard::Noise(noise)) => Err(failed(noise)),
+        Ok(DriverEvent::Noise(noise)) => Err(failed(noise)),
         Ok(other) => {
             driver.ended(MOMENT).await;
             Err(failed(format!(
@@ -233,7 +233,7 @@ pub async fn describe(command: &DriverCommand) -> Result<Described, Undescribed>
         }
         Err(_) => Err(failed(format!(
             "it did not describe itself within {} s",
-            PATIENCE.as_secs()
+            DEADLINE.as_secs()
         ))),
     }
 }
@@ -292,13 +292,13 @@ mod tests {
             command: "sh -c 'sleep 1000 & echo $! ; wait'".into(),
         };
         let mut driver = Driver::start(&command, Task::Describe).await.unwrap();
-        let Heard::Noise(noise) = driver.hear().await else {
+        let DriverEvent::Noise(noise) = driver.hear().await else {
             panic!("it printed its child's id")
         };
         let id: i32 = noise.rsplit(": ").next().unwrap().trim().parse().unwrap();
         driver.stop();
-        driver.ended(PATIENCE).await;
-        let deadline = std::time::Instant::now() + PATIENCE;
+        driver.ended(DEADLINE).await;
+        let deadline = std::time::Instant::now() + DEADLINE;
         while kill(Pid::from_raw(id), None).is_ok() && !is_zombie(id) {
             assert!(
                 std::time::Instant::now() < deadline,

@@ -5,10 +5,10 @@
 
 use retryrmq_harness::hostile::{self, Hostile, RawPublisher, flag};
 
-use crate::scenario::{Hostility, ID_HEADER, Message};
+use crate::scenario::{HostileKind, ID_HEADER, Message};
 
 /// Publishes a hostile message into a queue, byte for byte. It blocks.
-pub fn publish(url: &str, queue: &str, message: &Message, hostility: Hostility) {
+pub fn publish(url: &str, queue: &str, message: &Message, hostility: HostileKind) {
     RawPublisher::connect(url).publish(
         &marked(of_harness(hostility), &message.id),
         queue,
@@ -16,7 +16,7 @@ pub fn publish(url: &str, queue: &str, message: &Message, hostility: Hostility) 
     );
 }
 
-fn of_harness(hostility: Hostility) -> Hostile {
+fn of_harness(hostility: HostileKind) -> Hostile {
     let property = |name: &str| {
         let found = Hostile::properties()
             .into_iter()
@@ -24,16 +24,16 @@ fn of_harness(hostility: Hostility) -> Hostile {
         found.unwrap_or_else(|| panic!("the harness knows no hostile {name}"))
     };
     match hostility {
-        Hostility::NestedTables => Hostile::nested_tables(1_000),
-        Hostility::NestedArrays => Hostile::nested_arrays(2_000),
-        Hostility::HeaderKey => Hostile::header_key(),
-        Hostility::InnerHeaderKey => Hostile::inner_header_key(),
-        Hostility::RoutingKey => Hostile::routing_key(),
-        Hostility::ContentType => property("content_type"),
-        Hostility::CorrelationId => property("correlation_id"),
-        Hostility::MessageId => property("message_id"),
-        Hostility::Type => property("type"),
-        Hostility::AppId => property("app_id"),
+        HostileKind::NestedTables => Hostile::nested_tables(1_000),
+        HostileKind::NestedArrays => Hostile::nested_arrays(2_000),
+        HostileKind::HeaderKey => Hostile::header_key(),
+        HostileKind::InnerHeaderKey => Hostile::inner_header_key(),
+        HostileKind::RoutingKey => Hostile::routing_key(),
+        HostileKind::ContentType => property("content_type"),
+        HostileKind::CorrelationId => property("correlation_id"),
+        HostileKind::MessageId => property("message_id"),
+        HostileKind::Type => property("type"),
+        HostileKind::AppId => property("app_id"),
     }
 }
 
@@ -66,16 +66,16 @@ mod tests {
     #[test]
     fn the_mark_stands_in_the_table_or_in_its_place() {
         let id = b"\x0bscenario-idS\0\0\0\x01a";
-        let in_table = marked(of_harness(Hostility::HeaderKey), "a").properties;
+        let in_table = marked(of_harness(HostileKind::HeaderKey), "a").properties;
         assert!(in_table.ends_with(id));
         assert_eq!(
             usize::from(in_table[5]),
             in_table.len() - 6,
             "the table's length counts it"
         );
-        let before = marked(of_harness(Hostility::MessageId), "a").properties;
+        let before = marked(of_harness(HostileKind::MessageId), "a").properties;
         assert!(before.ends_with(b"\x04a\xff\xfeb") && before[6..].starts_with(id));
-        let after = marked(of_harness(Hostility::ContentType), "a").properties;
+        let after = marked(of_harness(HostileKind::ContentType), "a").properties;
         assert!(after.ends_with(id) && after[2..].starts_with(b"\x04a\xff\xfeb"));
     }
 }

@@ -7,18 +7,18 @@
 
 pub mod driver;
 pub mod field;
+pub mod fixture;
 pub mod hostile;
 pub mod judge;
 pub mod line;
 pub mod matcher;
 pub mod matrix;
+pub mod observations;
 pub mod property;
 pub mod report;
 pub mod run;
 pub mod scenario;
 pub mod script;
-pub mod seen;
-pub mod stage;
 pub mod suite;
 pub mod task;
 pub mod unreadable;

@@ -8,7 +8,7 @@ use retryrmq_harness::{Matrix, Version};
 use retryrmq_scenarios::driver::{DriverCommand, describe};
 use retryrmq_scenarios::matrix::{Outcome, Verdict, cells, in_matrix, run_all};
 use retryrmq_scenarios::report;
-use retryrmq_scenarios::run::Manner;
+use retryrmq_scenarios::run::RunOptions;
 use retryrmq_scenarios::scenario::{QueueKind, Scenario, find_files};
 use retryrmq_scenarios::suite::JOBS;
 
@@ -137,7 +137,7 @@ async fn check(arguments: Arguments) -> Result<u8, Box<dyn std::error::Error + S
     let verdicts = run_all(
         cells,
         arguments.jobs,
-        Manner {
+        RunOptions {
             keep: arguments.keep,
             show: arguments.show,
         },

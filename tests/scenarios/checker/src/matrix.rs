@@ -10,7 +10,7 @@ use retryrmq_harness::{Broker, Matrix, Version, name_hash, record_cell};
 use serde::Serialize;
 
 use crate::driver::Described;
-use crate::run::{Manner, run};
+use crate::run::{RunOptions, run};
 use crate::scenario::{QueueKind, Scenario};
 
 /// The name of the driver that is the core itself.
@@ -157,7 +157,7 @@ fn applies(scenario: &Scenario, version: Version) -> bool {
 pub async fn run_all(
     cells: Vec<Cell>,
     jobs: usize,
-    manner: Manner,
+    run_options: RunOptions,
     report: impl Fn(&Verdict),
 ) -> Vec<Verdict> {
     let report = &report;
@@ -165,7 +165,7 @@ pub async fn run_all(
         .into_iter()
         .enumerate()
         .map(|(index, cell)| async move {
-            let verdict = judge_cell(&cell, manner).await;
+            let verdict = judge_cell(&cell, run_options).await;
             report(&verdict);
             (index, verdict)
         });
@@ -177,7 +177,7 @@ pub async fn run_all(
     verdicts.into_iter().map(|(_, verdict)| verdict).collect()
 }
 
-async fn judge_cell(cell: &Cell, manner: Manner) -> Verdict {
+async fn judge_cell(cell: &Cell, run_options: RunOptions) -> Verdict {
     let started = Instant::now();
     let name = format!(
         "scenario::{}::{}",
@@ -200,13 +200,13 @@ async fn judge_cell(cell: &Cell, manner: Manner) -> Verdict {
             &cell.broker,
             cell.kind,
             &cell.driver,
-            manner,
+            run_options,
         ))
         .catch_unwind();
         match tokio::time::timeout(limit, run).await {
-            Ok(Ok(Ok(complaints))) if complaints.is_empty() => (Outcome::Passed, complaints),
-            Ok(Ok(Ok(complaints))) => (Outcome::Failed, complaints),
-            Ok(Ok(Err(trouble))) => (Outcome::Broken, vec![trouble.to_string()]),
+            Ok(Ok(Ok(violations))) if violations.is_empty() => (Outcome::Passed, violations),
+            Ok(Ok(Ok(violations))) => (Outcome::Failed, violations),
+            Ok(Ok(Err(checker_error))) => (Outcome::Broken, vec![checker_error.to_string()]),
             Ok(Err(panic)) => (Outcome::Broken, vec![words(&*panic)]),
             Err(_) => (
                 Outcome::Broken,

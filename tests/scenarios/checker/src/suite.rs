@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use retryrmq_harness::{Broker, Matrix, Node};
 
 use crate::driver::{DriverCommand, describe};
+use crate::fixture::CheckerError;
 use crate::matrix::{cells, in_matrix, run_all};
 use crate::report;
-use crate::run::Manner;
+use crate::run::RunOptions;
 use crate::scenario::{QueueKind, Scenario, find_files};
-use crate::stage::Trouble;
 
 /// How many runs go on at one time; they mostly wait.
 pub const JOBS: usize = 12;
@@ -44,15 +44,15 @@ pub fn with_delayed_exchange(driver: &str, program: &Path) -> ExitCode {
     })
 }
 
-fn ended(play: impl Future<Output = Result<u8, Trouble>>) -> ExitCode {
+fn ended(play: impl Future<Output = Result<u8, CheckerError>>) -> ExitCode {
     let runtime = tokio::runtime::Runtime::new();
     match runtime
-        .map_err(Trouble::from)
+        .map_err(CheckerError::from)
         .and_then(|runtime| runtime.block_on(play))
     {
         Ok(code) => ExitCode::from(code),
-        Err(trouble) => {
-            eprintln!("{trouble}");
+        Err(checker_error) => {
+            eprintln!("{checker_error}");
             ExitCode::FAILURE
         }
     }
@@ -64,7 +64,7 @@ async fn play(
     program: &Path,
     brokers: Vec<Broker>,
     how: impl Fn(Scenario) -> Option<Scenario>,
-) -> Result<u8, Trouble> {
+) -> Result<u8, CheckerError> {
     let words: Vec<String> = std::env::args()
         .skip(1)
         .filter(|word| !word.starts_with('-'))
@@ -94,7 +94,7 @@ async fn play(
         Matrix::of_this_run(),
         cells(&scenarios, &brokers, &kinds, &[driver]),
     );
-    let verdicts = run_all(cells, JOBS, Manner::default(), |_| {}).await;
+    let verdicts = run_all(cells, JOBS, RunOptions::default(), |_| {}).await;
     report::print(&verdicts);
     // words that fit none of these scenarios are meant for another test
     Ok(if scenarios.is_empty() {

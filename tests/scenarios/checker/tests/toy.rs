@@ -3,7 +3,7 @@
 use retryrmq_harness::brokers;
 use retryrmq_scenarios::driver::{DriverCommand, describe};
 use retryrmq_scenarios::matrix::{Outcome, Verdict, cells, run_all};
-use retryrmq_scenarios::run::Manner;
+use retryrmq_scenarios::run::RunOptions;
 use retryrmq_scenarios::scenario::{QueueKind, Scenario};
 
 const SCENARIO: &str = "
@@ -37,7 +37,7 @@ async fn judge(scenario: &str, flaw: &str) -> Vec<Verdict> {
     .await
     .unwrap();
     let cells = cells(&[scenario], &brokers(), &[QueueKind::Classic], &[driver]);
-    run_all(cells, 8, Manner::default(), |_| {}).await
+    run_all(cells, 8, RunOptions::default(), |_| {}).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -13,7 +13,7 @@ use lapin::options::{
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
-use retryrmq_scenarios::{field, seen};
+use retryrmq_scenarios::{field, observations};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -137,7 +137,7 @@ fn now_ms() -> u64 {
 }
 
 impl Toy {
-    fn rung(&self) -> String {
+    fn waiting_queue(&self) -> String {
         format!("{}.retry.{}", self.queue, self.delay_ms)
     }
 
@@ -171,7 +171,7 @@ impl Toy {
             AMQPValue::LongString(self.queue.as_str().into()),
         );
         self.channel
-            .queue_declare(self.rung().into(), durable, arguments)
+            .queue_declare(self.waiting_queue().into(), durable, arguments)
             .await?;
         Ok(())
     }
@@ -231,7 +231,7 @@ impl Toy {
         say(&json!({
             "line": "attempt", "id": id, "run": run, "at_ms": now_ms(), "attempt": told, "retries": told - 1,
             "exchange": exchange, "routing_key": routing_key, "headers": field::headers_plain(&headers),
-            "body_bytes": delivery.data.len(), "body_sha256": seen::sha256(&delivery.data),
+            "body_bytes": delivery.data.len(), "body_sha256": observations::sha256(&delivery.data),
         }));
         let ok = json!({"do": "ok"});
         let steps = self.handler.get(&id);
@@ -286,7 +286,11 @@ impl Toy {
                     AMQPValue::LongString("toy".into()),
                 );
             }
-            let target = if parked { self.parking() } else { self.rung() };
+            let target = if parked {
+                self.parking()
+            } else {
+                self.waiting_queue()
+            };
             let properties: BasicProperties = delivery.properties.clone().with_headers(headers);
             let options = BasicPublishOptions::default();
             self.channel

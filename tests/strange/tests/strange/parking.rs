@@ -1,7 +1,7 @@
 //! Policies for the queue in which messages are parked. Only the management API shows them, so `doctor` says what they delete.
 
 use crate::{By, by_both};
-use retryrmq_strange::{Cell, Loss, PARKED, Setting, check};
+use retryrmq_strange::{Loss, MatrixCell, PARKED, Setting, check};
 use serde_json::json;
 
 const QUEUES: &str = r"^orders\.parked$";
@@ -12,27 +12,27 @@ fn deletes(setting: Setting) -> Setting {
     setting.surely_loses(Loss::Parked).finds("RQ110", PARKED)
 }
 
-fn ttl(by: By, _: Cell) -> Setting {
+fn ttl(by: By, _: MatrixCell) -> Setting {
     deletes(by(QUEUES, json!({ "message-ttl": 100 })))
 }
 
 /// It goes with its messages, unless another message is parked, or it is read, in time.
-fn expiry(by: By, _: Cell) -> Setting {
+fn expiry(by: By, _: MatrixCell) -> Setting {
     by(QUEUES, json!({ "expires": 1_000 }))
         .loses(Loss::Parked)
         .finds("RQ110", PARKED)
 }
 
-fn length(by: By, _: Cell) -> Setting {
+fn length(by: By, _: MatrixCell) -> Setting {
     deletes(by(QUEUES, json!({ "max-length": 1 })))
 }
 
-fn bytes(by: By, _: Cell) -> Setting {
+fn bytes(by: By, _: MatrixCell) -> Setting {
     deletes(by(QUEUES, json!({ "max-length-bytes": 50 })))
 }
 
 /// Each browsing counts. A replay of everything delivers each message once.
-fn delivery_limit(by: By, _: Cell) -> Setting {
+fn delivery_limit(by: By, _: MatrixCell) -> Setting {
     by(QUEUES, json!({ "delivery-limit": 1 })).finds("RQ110", PARKED)
 }
 

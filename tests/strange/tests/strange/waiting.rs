@@ -1,7 +1,7 @@
 //! Policies for the queues in which failed messages wait.
 
 use crate::{By, by_both};
-use retryrmq_strange::{Cell, Loss, Setting, WAITING, check};
+use retryrmq_strange::{Loss, MatrixCell, Setting, WAITING, check};
 use serde_json::json;
 
 const QUEUES: &str = r"^orders\.retry\.";
@@ -9,28 +9,28 @@ const QUEUES: &str = r"^orders\.retry\.";
 by_both!(ttl, expiry, length, bytes, delivery_limit);
 
 /// They come back early.
-fn ttl(by: By, _: Cell) -> Setting {
+fn ttl(by: By, _: MatrixCell) -> Setting {
     by(QUEUES, json!({ "message-ttl": 100 })).finds("RQ111", WAITING[0])
 }
 
 /// A quorum queue that is published to, and not consumed, counts as unused: it goes with what waits in it.
-fn expiry(by: By, _: Cell) -> Setting {
+fn expiry(by: By, _: MatrixCell) -> Setting {
     by(QUEUES, json!({ "expires": 1_000 }))
         .loses(Loss::Waiting)
         .finds("RQ109", WAITING[0])
 }
 
 /// Copies are refused until there is room; the originals are kept.
-fn length(by: By, _: Cell) -> Setting {
+fn length(by: By, _: MatrixCell) -> Setting {
     by(QUEUES, json!({ "max-length": 1 })).finds("RQ111", WAITING[0])
 }
 
-fn bytes(by: By, _: Cell) -> Setting {
+fn bytes(by: By, _: MatrixCell) -> Setting {
     by(QUEUES, json!({ "max-length-bytes": 50 })).finds("RQ111", WAITING[0])
 }
 
 /// Nobody consumes them.
-fn delivery_limit(by: By, _: Cell) -> Setting {
+fn delivery_limit(by: By, _: MatrixCell) -> Setting {
     by(QUEUES, json!({ "delivery-limit": 0 }))
 }
 

@@ -1,7 +1,7 @@
 //! Policies for the work queue. They mean what their owner meant; retryrmq may lose nothing more.
 
 use crate::{By, by_both};
-use retryrmq_strange::{Cell, Loss, QUEUE, QueueType, Setting, check};
+use retryrmq_strange::{Loss, MatrixCell, QUEUE, QueueType, Setting, check};
 use serde_json::json;
 
 const QUEUES: &str = "^orders$";
@@ -9,7 +9,7 @@ const QUEUES: &str = "^orders$";
 by_both!(ttl, expiry, length, bytes, delivery_limit);
 
 /// A queue that a consumer made dead-letters what expires to the parking queue; a plain one drops it.
-fn ttl(by: By, cell: Cell) -> Setting {
+fn ttl(by: By, cell: MatrixCell) -> Setting {
     let setting = by(QUEUES, json!({ "message-ttl": 100 }));
     match cell.kind {
         QueueType::Quorum => setting.parks_others(),
@@ -18,7 +18,7 @@ fn ttl(by: By, cell: Cell) -> Setting {
 }
 
 /// Longer than a restart takes. A shorter one deletes the queue with its messages while nobody consumes it, as its owner wants.
-fn expiry(by: By, cell: Cell) -> Setting {
+fn expiry(by: By, cell: MatrixCell) -> Setting {
     let setting = by(QUEUES, json!({ "expires": 60_000 }));
     match cell.kind {
         QueueType::Quorum => setting,
@@ -27,22 +27,22 @@ fn expiry(by: By, cell: Cell) -> Setting {
 }
 
 /// A queue that a consumer made refuses publishers, and what comes back to it waits on; a plain one drops its oldest messages.
-fn full(setting: Setting, cell: Cell) -> Setting {
+fn full(setting: Setting, cell: MatrixCell) -> Setting {
     match cell.kind {
         QueueType::Quorum => setting.alone(),
         QueueType::Classic => setting.surely_loses(Loss::Ready).finds("RQ101", QUEUE),
     }
 }
 
-fn length(by: By, cell: Cell) -> Setting {
+fn length(by: By, cell: MatrixCell) -> Setting {
     full(by(QUEUES, json!({ "max-length": 1 })), cell)
 }
 
-fn bytes(by: By, cell: Cell) -> Setting {
+fn bytes(by: By, cell: MatrixCell) -> Setting {
     full(by(QUEUES, json!({ "max-length-bytes": 50 })), cell)
 }
 
-fn delivery_limit(by: By, cell: Cell) -> Setting {
+fn delivery_limit(by: By, cell: MatrixCell) -> Setting {
     let setting = by(QUEUES, json!({ "delivery-limit": 1 }));
     match cell.kind {
         QueueType::Quorum => setting.parks_others(),

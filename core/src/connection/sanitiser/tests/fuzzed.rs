@@ -8,8 +8,8 @@ use super::*;
 use crate::{
     Failure, Outcome, Policy,
     retry::{
-        Action, Admission, Counting, HistoryEntry, Limits, Origin, Past, RetryState, Stamp, admit,
-        decide,
+        Action, Admission, CopyHeaders, Counting, DeliveryPast, HistoryEntry, Limits, Origin,
+        RetryState, admit, decide,
     },
 };
 
@@ -111,12 +111,16 @@ fn no_headers_make_a_consumer_go_wrong() {
             },
             Counting::Deliveries,
         ] {
-            for past in [Past::None, Past::Returned, Past::Uncounted] {
+            for past in [
+                DeliveryPast::None,
+                DeliveryPast::Returned,
+                DeliveryPast::Uncounted,
+            ] {
                 let state = RetryState::read("orders", counting, past, &properties);
                 assert!(state.attempt() > state.retries);
                 let admission = admit(&state, &limits);
                 let action = decide(&state, &failed, &policy, &limits, 1_800_000_000, 0);
-                let stamp = Stamp {
+                let stamp = CopyHeaders {
                     origin: &Origin::default(),
                     properties: &properties,
                     exchange: state.exchange.as_deref().unwrap_or_default(),
@@ -130,7 +134,8 @@ fn no_headers_make_a_consumer_go_wrong() {
                     Action::Retry { retry, .. } => {
                         assert!(retry > state.retries && retry <= policy.max_retries());
                         let copy = stamp.retry(retry, &Failure::new("no"), None);
-                        let next = RetryState::read("orders", Counting::Header, Past::None, &copy);
+                        let next =
+                            RetryState::read("orders", Counting::Header, DeliveryPast::None, &copy);
                         assert_eq!(next.retries, retry);
                         let ours = |(name, _): &(&str, &str)| *name == "x-retry-count";
                         assert!(!next.distrusted.iter().any(ours), "{:?}", next.distrusted);

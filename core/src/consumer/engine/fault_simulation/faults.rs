@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use retryrmq_model::{Declare, Policy, QueueType};
 
-use super::{Careless, PARKED, QUEUE, Setting, Unreadable, WAITING, World};
+use super::{AtMostOnce, PARKED, QUEUE, Setting, Simulation, Unreadable, WAITING};
 
 /// Which kinds of faults there are.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +21,7 @@ pub(super) struct Faults {
     /// Alarms, during which the broker does not read from publishers.
     pub(super) alarms: bool,
     /// Operators who purge the work queue, delete and create it, or limit its length.
-    pub(super) tidying: bool,
+    pub(super) work_queue_changes: bool,
 }
 
 impl Faults {
@@ -36,7 +36,7 @@ impl Faults {
             full_parking: !often(),
             delivery_limit: !often(),
             alarms: !often(),
-            tidying: !often(),
+            work_queue_changes: !often(),
         }
     }
 }
@@ -50,7 +50,7 @@ impl Faults {
             || self.broker
             || self.poison
             || self.alarms
-            || self.tidying)
+            || self.work_queue_changes)
     }
 
     pub(super) fn are_none(self) -> bool {
@@ -65,7 +65,7 @@ impl Faults {
             broker: false,
             poison: false,
             alarms: false,
-            tidying: false,
+            work_queue_changes: false,
             ..self
         }
     }
@@ -78,7 +78,7 @@ pub(super) fn full_parking() -> Declare {
         .with("x-overflow", "reject-publish")
 }
 
-impl World {
+impl Simulation {
     pub(super) fn prepare(&mut self) {
         self.set_work_policy(false);
         if self.setting.parking_limit.is_some() {
@@ -96,19 +96,19 @@ impl World {
     }
 
     /// Sets a policy on the waiting queues that wins over their own `x-overflow`, or takes it away.
-    fn set_overflow(&mut self, careless: Careless, reject_publish: Option<bool>) {
+    fn set_overflow(&mut self, careless: AtMostOnce, reject_publish: Option<bool>) {
         let policy = reject_publish.map(|reject_publish| Policy {
             reject_publish: Some(reject_publish),
             ..Policy::default()
         });
         match careless {
-            Careless::Policy => self.broker.set_policy(WAITING, policy),
-            Careless::OperatorPolicy => {
+            AtMostOnce::Policy => self.broker.set_policy(WAITING, policy),
+            AtMostOnce::OperatorPolicy => {
                 let set = self.broker.set_operator_policy(WAITING, policy);
                 set.expect("this version takes it");
             }
-            Careless::FeatureFlag if policy.is_none() => self.broker.enable_stream_queue(),
-            Careless::FeatureFlag => {}
+            AtMostOnce::FeatureFlag if policy.is_none() => self.broker.enable_stream_queue(),
+            AtMostOnce::FeatureFlag => {}
         }
     }
 
@@ -157,7 +157,7 @@ impl World {
     }
 
     /// Alarms end, and there is room again.
-    pub(super) fn end_troubles(&mut self) {
+    pub(super) fn end_faults(&mut self) {
         self.mend();
         let over = |ends: &mut Duration| *ends <= self.now || self.now >= self.faults_until;
         if self.alarm_ends.take_if(over).is_some() {
@@ -172,23 +172,23 @@ impl World {
     }
 
     /// What an operator does to the work queue.
-    fn tidy(&mut self) {
+    fn change_work_queue(&mut self) {
         // What may have been purged may be lost, which would hide what is lost by a careless broker.
-        let deeds = if self.setting.careless.is_some() {
+        let kinds = if self.setting.careless.is_some() {
             2..3
         } else {
             0..3
         };
-        match self.random.u8(deeds) {
+        match self.random.u8(kinds) {
             0 => {
                 self.note(|| "the work queue is purged".into());
-                self.books.forgive();
+                self.ledger.forgive();
                 self.broker.purge_queue(QUEUE);
             }
             // A young queue is emptied when the broker is killed.
             1 if !self.setting.faults.broker => {
                 self.note(|| "the work queue is made anew".into());
-                self.books.forgive();
+                self.ledger.forgive();
                 self.broker.delete_queue(QUEUE);
                 let _ = self.broker.make_queue(&self.setting.work_queue());
             }
@@ -221,7 +221,7 @@ impl World {
         if self.setting.long_alarm && !std::mem::replace(&mut self.was_alarmed, true) {
             return self.raise_alarm();
         }
-        if std::mem::take(&mut self.setting.dies_young) {
+        if std::mem::take(&mut self.setting.loses_young_queues) {
             return self.broker_goes(true);
         }
         let faults = self.setting.faults;
@@ -234,7 +234,7 @@ impl World {
             9 if faults.alarms && self.alarm_ends.is_none() => {
                 self.raise_alarm();
             }
-            10 if faults.tidying && self.broker.is_running() => self.tidy(),
+            10 if faults.work_queue_changes && self.broker.is_running() => self.change_work_queue(),
             7 | 8 if !self.operators.is_empty() && self.may_interrupt() => {
                 let at = self.random.usize(..self.operators.len());
                 self.interruptions += i64::from(!self.operators[at].is_away());
@@ -269,7 +269,7 @@ impl World {
             self.broker.stop();
         }
         self.interruptions += 1;
-        self.books.all_may_be_doubled();
+        self.ledger.all_may_be_doubled();
         for at in 0..self.operators.len() {
             self.interrupt(at);
         }
@@ -333,7 +333,7 @@ impl World {
             )
             && !crash_loops;
         if self.setting.faults.are_quiet() && is_served {
-            self.books.nobody_was_kept(self.setting.hangs)?;
+            self.ledger.nobody_was_kept(self.setting.hangs)?;
         }
         // A killed broker may have lost the full queue while it was young.
         let is_full = std::mem::take(&mut self.setting.faults.full_parking)

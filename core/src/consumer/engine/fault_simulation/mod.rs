@@ -11,8 +11,8 @@
 //! A run fails with its seed and the end of its trace. `RETRYRMQ_SIMULATE_SEED` plays one seed alone,
 //! `RETRYRMQ_SIMULATE_SECONDS` says how long to go on (`make simulate`); without it the seeds are always the same.
 
-mod books;
 mod faults;
+mod ledger;
 mod operator;
 mod publisher;
 mod replica;
@@ -28,7 +28,7 @@ use std::{
 use retryrmq_model::{Broker, ConnectionId, Declare, Profile, Publish, QueueType, Seeded, Version};
 
 use self::{
-    books::Books, faults::Faults, operator::Operator, replica::Replica, service::Attendant,
+    faults::Faults, ledger::Ledger, operator::Operator, replica::Replica, service::ServiceModel,
 };
 use crate::{Policy, Strategy, types::AMQPValue};
 
@@ -40,7 +40,7 @@ const WAITING: &str = "orders.retry.*";
 
 /// Why waiting queues would dead-letter at most once, until somebody mends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Careless {
+enum AtMostOnce {
     /// A policy with `overflow`.
     Policy,
     OperatorPolicy,
@@ -89,7 +89,7 @@ pub(super) struct Setting {
     /// The broker refuses parked copies as they are, until faults stop.
     refused: bool,
     /// The broker is killed while its queues are young.
-    dies_young: bool,
+    loses_young_queues: bool,
     /// Replicas notice some seconds late that the broker was killed.
     dies_silently: bool,
     /// Nobody may set or look for markers.
@@ -104,7 +104,7 @@ pub(super) struct Setting {
     long_alarm: bool,
     /// How many channels a connection may have, if there is a limit.
     channels: Option<u16>,
-    careless: Option<Careless>,
+    careless: Option<AtMostOnce>,
     /// Some messages come over AMQP 1.0 with types that AMQP 0-9-1 lacks.
     unreadable: Option<Unreadable>,
     /// Replicas are killed within two seconds of each start, when their queues are old and marked.
@@ -113,14 +113,14 @@ pub(super) struct Setting {
 }
 
 /// A run that broke a promise.
-pub(super) struct Broken {
+pub(super) struct FailedRun {
     seed: u64,
     setting: Setting,
     why: String,
     trace: Vec<String>,
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for FailedRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "seed {}: {}\n{:?}", self.seed, self.why, self.setting)?;
         for line in &self.trace {
@@ -130,7 +130,7 @@ impl fmt::Display for Broken {
     }
 }
 
-struct World {
+struct Simulation {
     random: fastrand::Rng,
     setting: Setting,
     now: Duration,
@@ -142,7 +142,7 @@ struct World {
     /// Until when queues may be young whose markers are bound.
     clock: Duration,
     /// The service that gets handed-over failures.
-    service: Attendant,
+    service: ServiceModel,
     /// How often walks were interrupted; each uses up a delivery.
     interruptions: i64,
     publisher: Option<ConnectionId>,
@@ -150,7 +150,7 @@ struct World {
     unconfirmed: BTreeMap<u64, u32>,
     publishes: u64,
     published: u32,
-    books: Books,
+    ledger: Ledger,
     faults_until: Duration,
     next_fault: Duration,
     harm_has_stopped: bool,
@@ -222,13 +222,13 @@ impl Setting {
     }
 }
 
-impl World {
+impl Simulation {
     fn new(seed: u64, setting: Setting) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let chance = Seeded::new(random.u64(..), Duration::from_millis(random.u64(0..30)));
         let profile = Profile {
             channel_max: setting.channels,
-            stream_queue: setting.careless != Some(Careless::FeatureFlag),
+            stream_queue: setting.careless != Some(AtMostOnce::FeatureFlag),
             ..Profile::new(setting.version)
         };
         let mut broker = Broker::new(profile, chance);
@@ -256,21 +256,24 @@ impl World {
         // They existed for long: a killed broker keeps them.
         broker.advance(Duration::from_secs(10));
         // A message that is to be held up must have failed before.
-        let first_fault = Duration::from_millis(match (setting.long_alarm, setting.dies_young) {
-            (true, _) => random.u64(5_000..30_000),
-            (_, true) => random.u64(300..1_500),
-            _ => random.u64(300..4_000),
-        });
+        let first_fault =
+            Duration::from_millis(match (setting.long_alarm, setting.loses_young_queues) {
+                (true, _) => random.u64(5_000..30_000),
+                (_, true) => random.u64(300..1_500),
+                _ => random.u64(300..4_000),
+            });
         let service = match setting.service_away {
-            true => Attendant::who_comes_at(broker.now() + Duration::from_secs(random.u64(1..90))),
-            false => Attendant::default(),
+            true => {
+                ServiceModel::who_comes_at(broker.now() + Duration::from_secs(random.u64(1..90)))
+            }
+            false => ServiceModel::default(),
         };
         let replicas = (0..setting.replicas)
             .map(|number| {
                 let replica = Replica::new(number, random.u64(..));
                 // Who comes later finds what others have marked, and before the broker is killed.
                 match u32::try_from(number) {
-                    Ok(number) if setting.dies_young => {
+                    Ok(number) if setting.loses_young_queues => {
                         replica.starting(broker.now() + APART * number)
                     }
                     _ => replica,
@@ -300,7 +303,7 @@ impl World {
             unconfirmed: BTreeMap::new(),
             publishes: 0,
             published: 0,
-            books: Books::default(),
+            ledger: Ledger::default(),
             broker_returns: None,
             mended_at: None,
             noticed_at: None,
@@ -321,7 +324,7 @@ impl World {
     }
 
     /// Plays it to the end: `Ok` with the number of steps, or what was broken.
-    fn play(mut self, seed: u64) -> Result<u64, Box<Broken>> {
+    fn play(mut self, seed: u64) -> Result<u64, Box<FailedRun>> {
         let why = loop {
             self.steps += 1;
             if let Err(why) = self.step() {
@@ -330,7 +333,7 @@ impl World {
             if self.is_over() {
                 let quiet = self.setting.faults.are_quiet();
                 let replayed = self.setting.operators > 0;
-                match self.books.balance(&mut self.broker, quiet, replayed) {
+                match self.ledger.balance(&mut self.broker, quiet, replayed) {
                     Ok(()) => return Ok(self.steps),
                     Err(why) => break why,
                 }
@@ -338,12 +341,12 @@ impl World {
             if self.now > self.faults_until + self.setting.bound() || self.steps > MOST_STEPS {
                 break format!(
                     "it does not come to an end: {}; {}",
-                    self.books.left(),
+                    self.ledger.left(),
                     self.filled()
                 );
             }
         };
-        Err(Box::new(Broken {
+        Err(Box::new(FailedRun {
             seed,
             setting: self.setting,
             why,
@@ -364,7 +367,7 @@ impl World {
         self.published == self.setting.messages
             && self.unconfirmed.is_empty()
             && self.now >= self.faults_until
-            && self.books.is_settled()
+            && self.ledger.is_settled()
             && self.operators.iter().all(Operator::is_away)
             && self.broker.is_running()
             && self.service_is_idle()
@@ -384,7 +387,7 @@ impl World {
 
     /// One step: a frame arrives at one of its ends, or time passes until the next one can.
     fn step(&mut self) -> Result<(), String> {
-        let mut choices = std::mem::take(&mut self.books.choices);
+        let mut choices = std::mem::take(&mut self.ledger.choices);
         choices.clear();
         for at in 0..self.replicas.len() {
             let concurrency = self.setting.concurrency;
@@ -395,10 +398,10 @@ impl World {
         }
         let idle = choices.is_empty() || self.random.u8(..) < 8;
         let choice = (!idle).then(|| choices[self.random.usize(..choices.len())]);
-        self.books.choices = choices;
+        self.ledger.choices = choices;
         match choice {
             Some(choice) => self.replica_step(choice)?,
-            None => self.pass_time(!self.books.choices.is_empty()),
+            None => self.pass_time(!self.ledger.choices.is_empty()),
         }
         self.look_at_clocks()?;
         self.publisher_hears();
@@ -441,7 +444,7 @@ impl World {
             self.broker.start();
             self.note(|| "the broker is back".into());
         }
-        self.end_troubles();
+        self.end_faults();
         if self.now < self.faults_until && self.next_fault <= self.now {
             self.do_harm();
         } else if self.now >= self.faults_until {

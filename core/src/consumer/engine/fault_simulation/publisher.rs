@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use retryrmq_model::{ConnectionId, Frame, Method, Publish, QueueType};
 
-use super::{QUEUE, Unreadable, World, books::Kind};
+use super::{QUEUE, Simulation, Unreadable, ledger::HandlerScript};
 use crate::{
     BasicProperties, Strategy,
     types::{AMQPValue, FieldTable},
@@ -13,7 +13,7 @@ use crate::{
 /// The age at which a queue is a safe place.
 const SAFE_AGE: Duration = Duration::from_secs(2);
 
-impl World {
+impl Simulation {
     pub(super) fn publish(&mut self) {
         self.next_publish = self.now + Duration::from_millis(self.random.u64(0..800));
         let connection = match self.publisher.filter(|id| self.broker.is_open(*id)) {
@@ -34,19 +34,19 @@ impl World {
         self.published += 1;
         let number = self.published;
         let kind = if self.setting.hangs && number == 1 {
-            Kind::Hangs
+            HandlerScript::Hangs
         } else {
-            Kind::choose(&mut self.random, &self.setting)
+            HandlerScript::choose(&mut self.random, &self.setting)
         };
-        self.books.published(number, kind);
+        self.ledger.published(number, kind);
         self.note(|| format!("message {number} is published: {kind:?}"));
         let mut headers = FieldTable::default();
         headers.insert("number".into(), AMQPValue::LongLongInt(number.into()));
-        if let Kind::Forged(crashes) = kind {
+        if let HandlerScript::Forged(crashes) = kind {
             headers.insert("x-retry-crashes".into(), AMQPValue::LongLongInt(crashes));
         }
         // A forged delivery count is believed if deaths are counted; it parks the message that has it.
-        if matches!(kind, Kind::Fine | Kind::Slow)
+        if matches!(kind, HandlerScript::Fine | HandlerScript::Slow)
             && self.setting.strategy == Strategy::RetryQueues
             && self.random.u8(0..6) == 0
         {
@@ -67,7 +67,7 @@ impl World {
         }
         // A look cannot get past these. Handlers can, and their copies have it too.
         if self.setting.unreadable == Some(Unreadable::Hidden)
-            && kind != Kind::Unreadable
+            && kind != HandlerScript::Unreadable
             && self.random.u8(0..6) == 0
         {
             headers.insert("x-null".into(), AMQPValue::Void);
@@ -87,11 +87,11 @@ impl World {
         }
         let to = self.queue_for_a_delay().unwrap_or_else(|| QUEUE.into());
         let mut message = Publish::to_queue(&to, *b"body").with(properties);
-        message.unreadable = kind == Kind::Unreadable;
+        message.unreadable = kind == HandlerScript::Unreadable;
         // Without an id, two messages can be completely equal, and are still two messages.
         if is_alike {
             self.note(|| format!("another {number} is published"));
-            self.books.published_alike(number);
+            self.ledger.published_alike(number);
             self.send(connection, number, message.clone());
         }
         // An equal one may also come long after the first, when that is settled. With an id it would be the same message.
@@ -99,10 +99,10 @@ impl World {
             Some((number, equal)) if self.random.u8(0..4) == 0 => {
                 let (number, equal) = (*number, equal.clone());
                 self.note(|| format!("another {number} is published, later"));
-                self.books.published_alike(number);
+                self.ledger.published_alike(number);
                 self.send(connection, number, equal);
             }
-            _ if kind == Kind::Fine
+            _ if kind == HandlerScript::Fine
                 && !self.setting.suspects
                 && message.properties.message_id().is_none() =>
             {
@@ -122,7 +122,7 @@ impl World {
 
     fn give_up_unconfirmed(&mut self) {
         for (_, number) in std::mem::take(&mut self.unconfirmed) {
-            self.books.doubtful(number);
+            self.ledger.doubtful(number);
         }
     }
 
@@ -139,9 +139,9 @@ impl World {
                 && let Some(number) = self.unconfirmed.remove(&publish)
             {
                 if stored && !std::mem::take(&mut came_back) {
-                    self.books.confirmed(number);
+                    self.ledger.confirmed(number);
                 } else {
-                    self.books.doubtful(number);
+                    self.ledger.doubtful(number);
                 }
             }
         }

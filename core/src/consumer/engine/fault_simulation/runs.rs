@@ -6,7 +6,7 @@ use retryrmq_model::{QueueType, Version};
 
 use super::{
     super::mutants::{self, Mutant},
-    Broken, Careless, Faults, Setting, Unreadable, World,
+    AtMostOnce, FailedRun, Faults, Setting, Simulation, Unreadable,
 };
 use crate::Strategy;
 
@@ -59,7 +59,7 @@ fn chosen(seed: u64) -> Setting {
         hangs: false,
         pause: None,
         refused: false,
-        dies_young: false,
+        loses_young_queues: false,
         dies_silently: false,
         unmarked: false,
         service_away: false,
@@ -74,8 +74,8 @@ fn chosen(seed: u64) -> Setting {
     }
 }
 
-pub(super) fn run(seed: u64, setting: Setting) -> Result<u64, Box<Broken>> {
-    let mut world = World::new(seed, setting);
+pub(super) fn run(seed: u64, setting: Setting) -> Result<u64, Box<FailedRun>> {
+    let mut world = Simulation::new(seed, setting);
     world.prepare();
     world.play(seed)
 }
@@ -95,7 +95,7 @@ fn possible(mut setting: Setting) -> Setting {
     if setting.strategy != Strategy::RetryQueues {
         setting.single_active = false;
         setting.faults.delivery_limit = false;
-        setting.faults.tidying = false;
+        setting.faults.work_queue_changes = false;
     }
     // A crash during an alarm uses up an operator's delivery limit.
     setting.faults.alarms &= !(setting.faults.delivery_limit && setting.faults.poison);
@@ -110,7 +110,7 @@ fn possible(mut setting: Setting) -> Setting {
 const LONGEST_SEARCH: Duration = Duration::from_secs(60);
 
 /// The smallest setting that still breaks the promise: fewer messages, fewer replicas, fewer faults.
-fn shortest(broken: Box<Broken>) -> Box<Broken> {
+fn shortest(broken: Box<FailedRun>) -> Box<FailedRun> {
     let (mut best, began) = (broken, Instant::now());
     while began.elapsed() < LONGEST_SEARCH {
         let from = best.setting;
@@ -164,7 +164,7 @@ fn shortest(broken: Box<Broken>) -> Box<Broken> {
             without(|faults| faults.full_parking = false),
             without(|faults| faults.delivery_limit = false),
             without(|faults| faults.alarms = false),
-            without(|faults| faults.tidying = false),
+            without(|faults| faults.work_queue_changes = false),
         ];
         let smaller = candidates
             .into_iter()
@@ -180,7 +180,7 @@ fn shortest(broken: Box<Broken>) -> Box<Broken> {
 }
 
 /// Reports the failure before it is made small, which takes long.
-fn fail(broken: Box<Broken>) -> ! {
+fn fail(broken: Box<FailedRun>) -> ! {
     eprintln!("{broken}\nto be made small:");
     panic!("{}", shortest(broken));
 }
@@ -296,7 +296,7 @@ fn nothing_is_lost_in_pauses() {
 }
 
 /// The same with a broker that takes messages back after half a minute.
-fn impatient(setting: Setting) -> Setting {
+fn short_consumer_timeout(setting: Setting) -> Setting {
     Setting {
         pause: Some(Duration::from_secs(2_400)),
         patience: Some(Duration::from_secs(30)),
@@ -312,13 +312,13 @@ fn impatient(setting: Setting) -> Setting {
 
 #[test]
 fn a_pause_outlasts_the_brokers_patience() {
-    hold(100, |setting| possible(impatient(setting)));
+    hold(100, |setting| possible(short_consumer_timeout(setting)));
 }
 
 /// A broker that loses the content of its youngest queues.
 fn young(setting: Setting) -> Setting {
     possible(Setting {
-        dies_young: true,
+        loses_young_queues: true,
         waiting: QueueType::Quorum,
         strategy: Strategy::RetryQueues,
         operators: 0,
@@ -558,10 +558,10 @@ fn a_handler_that_hangs_keeps_nobody_from_running() {
 /// A broker whose waiting queues dead-letter at most once, until somebody mends it.
 fn careless(setting: Setting) -> Setting {
     let careless = match setting.version {
-        Version::V3_10 if setting.messages.is_multiple_of(2) => Careless::FeatureFlag,
-        Version::V3_10 => Careless::Policy,
-        _ if setting.messages.is_multiple_of(2) => Careless::OperatorPolicy,
-        _ => Careless::Policy,
+        Version::V3_10 if setting.messages.is_multiple_of(2) => AtMostOnce::FeatureFlag,
+        Version::V3_10 => AtMostOnce::Policy,
+        _ if setting.messages.is_multiple_of(2) => AtMostOnce::OperatorPolicy,
+        _ => AtMostOnce::Policy,
     };
     possible(Setting {
         careless: Some(careless),
@@ -572,7 +572,7 @@ fn careless(setting: Setting) -> Setting {
         faults: Faults {
             broker: true,
             alarms: false,
-            tidying: true,
+            work_queue_changes: true,
             full_parking: false,
             ..setting.faults
         },
@@ -724,7 +724,7 @@ fn defects_that_are_put_back_are_found() {
         Mutant::MarksTheNew,
         Mutant::BelievesSilence,
         Mutant::RejectsEarly,
-        Mutant::BelievesLikeness,
+        Mutant::BelievesRedeliveryHash,
         Mutant::KeepsWhatIsHeldUp,
         Mutant::ForgetsTheTimeout,
         Mutant::ConsumesOn,
@@ -790,7 +790,7 @@ fn defects_that_are_put_back_are_found() {
                 work: QueueType::Quorum,
                 ..stuck(setting(seed))
             },
-            Mutant::ForgetsTheTimeout => possible(impatient(setting(seed))),
+            Mutant::ForgetsTheTimeout => possible(short_consumer_timeout(setting(seed))),
             Mutant::ConsumesOn => counted(setting(seed)),
             Mutant::KeepsWhatIsHeldUp => alarmed(setting(seed)),
             Mutant::TrustsTheLimit | Mutant::LetsGoFirst | Mutant::ForgetsTheChannel => {
@@ -806,9 +806,9 @@ fn defects_that_are_put_back_are_found() {
 #[test]
 fn without_the_probe_each_reason_to_dead_letter_at_most_once_loses_messages() {
     for (version, messages, careless) in [
-        (Version::V3_10, 58, Careless::FeatureFlag),
-        (Version::V4_0, 58, Careless::OperatorPolicy),
-        (Version::V4_0, 59, Careless::Policy),
+        (Version::V3_10, 58, AtMostOnce::FeatureFlag),
+        (Version::V4_0, 58, AtMostOnce::OperatorPolicy),
+        (Version::V4_0, 59, AtMostOnce::Policy),
     ] {
         finds(Mutant::TrustsTheArguments, |seed| {
             let setting = trusting(Setting {

@@ -5,18 +5,18 @@ use std::{sync::Arc, time::Duration};
 use retryrmq_model::{ConnectionId, Declare, Frame, Method, QueueType};
 
 use super::{
-    PARKED, QUEUE, Setting, World,
-    books::number,
+    PARKED, QUEUE, Setting, Simulation,
+    ledger::number,
     replica::{consumer, declarations, publishing},
 };
 use crate::{
     BasicProperties, Strategy,
     connection::USUAL_HEADER_ROOM,
     consumer::{
-        Failed, Message, Received,
-        engine::{Case, Consequence, Copy},
+        FailedMessage, Message, Received,
+        engine::{AttemptContext, Copy, NextAction},
     },
-    retry::{Counting, Origin, Past, RetryState},
+    retry::{Counting, DeliveryPast, Origin, RetryState},
     topology::{Detour, HANDOVER_QUEUE},
 };
 
@@ -29,7 +29,7 @@ const SAFE_AGE: Duration = Duration::from_secs(2);
 
 /// A service.
 #[derive(Default)]
-pub(super) struct Attendant {
+pub(super) struct ServiceModel {
     connection: Option<ConnectionId>,
     /// From when on confirms on this connection are safe.
     safe_from: Duration,
@@ -39,12 +39,12 @@ pub(super) struct Attendant {
     came_back: bool,
     /// It has asked for a message.
     asks: bool,
-    holds: Option<Held>,
+    holds: Option<HeldMessage>,
     /// The last message that it acknowledged; in an alarm the broker may not have read that.
     let_go: Option<u32>,
 }
 
-impl Attendant {
+impl ServiceModel {
     pub(super) fn who_comes_at(next: Duration) -> Self {
         Self {
             next,
@@ -54,7 +54,7 @@ impl Attendant {
 }
 
 /// The message that it is taking over.
-struct Held {
+struct HeldMessage {
     tag: u64,
     copy: Copy,
     stage: Stage,
@@ -75,20 +75,25 @@ pub(super) fn queue() -> Declare {
 
 /// What the service decides about a handed-over message.
 fn decided(setting: &Setting, properties: &BasicProperties, now: u64, draw: u64) -> Copy {
-    let state = RetryState::read(HANDOVER_QUEUE, Counting::Header, Past::None, properties);
+    let state = RetryState::read(
+        HANDOVER_QUEUE,
+        Counting::Header,
+        DeliveryPast::None,
+        properties,
+    );
     let received = Received {
         properties: properties.clone(),
         state,
         ..Received::for_tests(HANDOVER_QUEUE, "body")
     };
-    let (failed, handover) = Failed::handed_over(&Message(Arc::new(received)))
+    let (failed, handover) = FailedMessage::handed_over(&Message(Arc::new(received)))
         .expect("what a consumer hands over can be read");
     assert_eq!(failed.queue(), QUEUE);
     let options = consumer(&Setting {
         strategy: Strategy::RetryQueues,
         ..*setting
     });
-    let case = Case {
+    let case = AttemptContext {
         options: &options,
         origin: &Origin::default(),
         received: &failed.received,
@@ -96,17 +101,17 @@ fn decided(setting: &Setting, properties: &BasicProperties, now: u64, draw: u64)
         now,
         copies: false,
     };
-    let consequence = match handover.outcome(failed.failure()) {
+    let next_action = match handover.outcome(failed.failure()) {
         Some(outcome) => case.after(&outcome, draw),
         None => case.detour(failed.received.state.own_crashes, Detour::Shortest),
     };
-    match consequence {
-        Consequence::Copy(copying) => copying.copy,
+    match next_action {
+        NextAction::Copy(pending_copy) => pending_copy.copy,
         other => unreachable!("{other:?} is no copy"),
     }
 }
 
-impl World {
+impl Simulation {
     fn has_service(&self) -> bool {
         self.setting.strategy == Strategy::Service
     }
@@ -159,7 +164,7 @@ impl World {
                     let number = number(&held.copy.properties);
                     self.service.let_go = Some(number);
                     if held.copy.routing_key == PARKED {
-                        self.books.parked(number);
+                        self.ledger.parked(number);
                     }
                 }
                 self.service.next = self.now;
@@ -185,11 +190,11 @@ impl World {
             let held = self.service.holds.as_ref();
             let held = held.map(|held| number(&held.copy.properties));
             for number in held.into_iter().chain(self.service.let_go) {
-                self.books.may_be_doubled(number);
+                self.ledger.may_be_doubled(number);
             }
-            self.service = Attendant {
+            self.service = ServiceModel {
                 next: self.now + PAUSE,
-                ..Attendant::default()
+                ..ServiceModel::default()
             };
         }
         if self.service.next > self.now {
@@ -256,7 +261,7 @@ impl World {
                         )
                     });
                     let (tag, stage) = (delivery.tag, Stage::Published);
-                    self.service.holds = Some(Held { tag, copy, stage });
+                    self.service.holds = Some(HeldMessage { tag, copy, stage });
                     self.service_publishes(connection);
                 }
                 Frame::Return(_) => self.service.came_back = true,

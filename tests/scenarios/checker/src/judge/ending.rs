@@ -5,18 +5,18 @@ use serde_json::{Value, json};
 
 use super::Published;
 use crate::matcher::{self, Seen as Sighting};
+use crate::observations::{Observations, RemainingMessage};
 use crate::property;
-use crate::scenario::{Act, End, MessageExpect, Scenario, Sight};
-use crate::seen::{Left, Seen};
+use crate::scenario::{End, FieldMatchers, HandlerEnd, MessageExpect, Scenario};
 
 pub(super) fn judge(
     scenario: &Scenario,
     published: &Published<'_>,
     expected: &MessageExpect,
-    seen: &Seen,
+    seen: &Observations,
 ) -> Vec<String> {
     let id = published.message.id.as_str();
-    let mut places: Vec<(&str, &Left)> = seen
+    let mut places: Vec<(&str, &RemainingMessage)> = seen
         .left
         .iter()
         .flat_map(|(queue, messages)| {
@@ -69,19 +69,19 @@ pub(super) fn judge(
     let place = format!("{id} in {wanted}");
     let headers = AMQPValue::FieldTable(left.headers());
     let properties = Value::Object(property::to_notation(&left.properties));
-    let mut complaints = Vec::new();
+    let mut violations = Vec::new();
     if published.message.hostile.is_none() {
-        complaints.extend(published.changed(&place, Sighting::Exact(&headers), Some(&properties)));
-        complaints.extend(published.body_differs(&place, left.body_bytes, &left.body_sha256));
+        violations.extend(published.changed(&place, Sighting::Exact(&headers), Some(&properties)));
+        violations.extend(published.body_differs(&place, left.body_bytes, &left.body_sha256));
     }
     if let Some(reason) = reason {
-        complaints.extend(parked(published, &place, reason.as_deref(), &headers));
+        violations.extend(parked(published, &place, reason.as_deref(), &headers));
     }
-    complaints.extend(as_recorded(&place, record, left, &headers, &properties));
-    complaints
+    violations.extend(as_recorded(&place, record, left, &headers, &properties));
+    violations
 }
 
-fn list(places: &[(&str, &Left)]) -> String {
+fn list(places: &[(&str, &RemainingMessage)]) -> String {
     if places.is_empty() {
         return "no queue".into();
     }
@@ -93,7 +93,7 @@ fn list(places: &[(&str, &Left)]) -> String {
 }
 
 /// A message that is in no queue was lost, unless its last run succeeded.
-fn unhandled(scenario: &Scenario, id: &str, seen: &Seen) -> Vec<String> {
+fn unhandled(scenario: &Scenario, id: &str, seen: &Observations) -> Vec<String> {
     let Some(last) = seen.runs(id).last() else {
         return vec![format!(
             "{id}: it is in no queue and the handler never saw it: lost"
@@ -104,7 +104,7 @@ fn unhandled(scenario: &Scenario, id: &str, seen: &Seen) -> Vec<String> {
         .get(last.run.saturating_sub(1))
         .or_else(|| steps.last());
     match step {
-        Some(step) if step.act != Act::Ok => vec![format!(
+        Some(step) if step.act != HandlerEnd::Ok => vec![format!(
             "{id}: it is in no queue, but its last run did not succeed: lost"
         )],
         _ => Vec::new(),
@@ -142,8 +142,8 @@ fn parked(
 
 fn as_recorded(
     place: &str,
-    record: &Sight,
-    left: &Left,
+    record: &FieldMatchers,
+    left: &RemainingMessage,
     headers: &AMQPValue,
     properties: &Value,
 ) -> Vec<String> {
@@ -153,17 +153,17 @@ fn as_recorded(
         "routing_key": left.routing_key,
         "body_bytes": left.body_bytes,
     });
-    let mut complaints = Vec::new();
+    let mut violations = Vec::new();
     for (field, expected) in record {
         let found = match field.as_str() {
             "headers" => Some(Sighting::Exact(headers)),
             _ => told.get(field).map(Sighting::Told),
         };
-        complaints.extend(matcher::differences(
+        violations.extend(matcher::differences(
             &format!("{place}, {field}"),
             expected,
             found,
         ));
     }
-    complaints
+    violations
 }

@@ -17,22 +17,22 @@ use serde_json::Value;
 
 use crate::field;
 use crate::matcher::{self, Seen as Sighting};
+use crate::observations::{Observations, sha256};
 use crate::scenario::{Message, Scenario};
-use crate::seen::{Seen, sha256};
 
 /// What differs between the expected and the seen.
-pub fn judge(scenario: &Scenario, seen: &Seen) -> Vec<String> {
-    let mut complaints = seen.problems.clone();
-    complaints.extend(whole::judge(scenario, seen));
+pub fn judge(scenario: &Scenario, seen: &Observations) -> Vec<String> {
+    let mut violations = seen.problems.clone();
+    violations.extend(whole::judge(scenario, seen));
     for message in scenario.messages() {
         let Some(expected) = scenario.expected(&message.id) else {
             continue;
         };
         let published = Published::new(scenario, &message);
-        complaints.extend(runs::judge(&published, expected, seen));
-        complaints.extend(ending::judge(scenario, &published, expected, seen));
+        violations.extend(runs::judge(&published, expected, seen));
+        violations.extend(ending::judge(scenario, &published, expected, seen));
     }
-    complaints
+    violations
 }
 
 /// A message as it was published, ready for comparison.
@@ -68,7 +68,7 @@ impl<'a> Published<'a> {
         headers: Sighting<'_>,
         properties: Option<&Value>,
     ) -> Vec<String> {
-        let mut complaints = Vec::new();
+        let mut violations = Vec::new();
         for (key, value) in &self.headers {
             if !is_moved(key.as_str()) && !matches!(value, AMQPValue::ShortString(_)) {
                 let found = match headers {
@@ -78,7 +78,7 @@ impl<'a> Published<'a> {
                     Sighting::Told(Value::Object(map)) => map.get(key.as_str()).map(Sighting::Told),
                     _ => None,
                 };
-                complaints.extend(matcher::kept(
+                violations.extend(matcher::kept(
                     &format!("{place}, header {key}"),
                     value,
                     found,
@@ -86,19 +86,19 @@ impl<'a> Published<'a> {
             }
         }
         let Some(properties) = properties else {
-            return complaints;
+            return violations;
         };
         for (name, value) in &self.properties {
             if !matches!(name.as_str(), "user_id" | "expiration" | "delivery_mode") {
                 let found = properties.get(name).map(Sighting::Told);
-                complaints.extend(matcher::differences(
+                violations.extend(matcher::differences(
                     &format!("{place}, property {name}"),
                     value,
                     found,
                 ));
             }
         }
-        complaints
+        violations
     }
 
     fn body_differs(&self, place: &str, bytes: u64, sha256: &str) -> Option<String> {

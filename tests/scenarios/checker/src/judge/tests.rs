@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::line::Attempt;
-use crate::seen::Left;
+use crate::observations::RemainingMessage;
 
 const SCENARIO: &str = "
 shows: Everything that can be judged.
@@ -64,13 +64,13 @@ fn attempt(
     }
 }
 
-fn left(id: &str, headers: &Value) -> Left {
+fn left(id: &str, headers: &Value) -> RemainingMessage {
     let AMQPValue::FieldTable(table) = field::from_notation(headers).unwrap() else {
         panic!("headers are a table")
     };
     let properties = lapin::BasicProperties::default().with_headers(table);
     let (body_bytes, body_sha256) = (id.len() as u64, sha256(id.as_bytes()));
-    Left {
+    RemainingMessage {
         properties,
         exchange: String::new(),
         routing_key: "orders.parked".into(),
@@ -91,10 +91,10 @@ fn scenario() -> Scenario {
     Scenario::from_yaml("all", SCENARIO).unwrap()
 }
 
-fn as_expected() -> Seen {
+fn as_expected() -> Observations {
     let properties = json!({"priority": 3});
     let quorum = whole::description("quorum", true, serde_json::Map::new());
-    Seen {
+    Observations {
         published: [
             ("good".into(), 1000),
             ("bad".into(), 1000),
@@ -162,7 +162,7 @@ fn as_expected() -> Seen {
         queues: ["orders", "audit", "orders.parked", "orders.retry.300"]
             .map(|name| (name.to_owned(), quorum.clone()))
             .into(),
-        ..Seen::default()
+        ..Observations::default()
     }
 }
 
@@ -171,7 +171,7 @@ fn what_is_as_expected_passes() {
     assert_eq!(judge(&scenario(), &as_expected()), Vec::<String>::new());
 }
 
-fn parked_with(key: &str, value: Value) -> Vec<Left> {
+fn parked_with(key: &str, value: Value) -> Vec<RemainingMessage> {
     let mut headers = parked_headers();
     headers[key] = value;
     vec![left("bad", &headers)]
@@ -179,7 +179,7 @@ fn parked_with(key: &str, value: Value) -> Vec<Left> {
 
 #[test]
 fn every_difference_is_found() {
-    type Change = fn(&mut Seen);
+    type Change = fn(&mut Observations);
     let cases: Vec<(&str, Change)> = vec![
         ("driver died", |seen| {
             seen.problems.push("the driver died".into())
@@ -367,10 +367,10 @@ fn every_difference_is_found() {
     for (complaint, change) in cases {
         let mut seen = as_expected();
         change(&mut seen);
-        let complaints = judge(&scenario(), &seen);
+        let violations = judge(&scenario(), &seen);
         assert!(
-            complaints.iter().any(|line| line.contains(complaint)),
-            "no '{complaint}' among {complaints:#?}"
+            violations.iter().any(|line| line.contains(complaint)),
+            "no '{complaint}' among {violations:#?}"
         );
     }
 }
@@ -382,9 +382,9 @@ fn a_refusal_is_compared() {
         "{shows: x, expect: {refused: {code: strategy_refused, says: [quorum]}}}",
     )
     .unwrap();
-    let refused = |code: &str, message: &str| Seen {
+    let refused = |code: &str, message: &str| Observations {
         refused: Some((code.into(), message.into())),
-        ..Seen::default()
+        ..Observations::default()
     };
     assert!(
         judge(
@@ -401,7 +401,7 @@ fn a_refusal_is_compared() {
         judge(&scenario, &refused("strategy_refused", "no")).len(),
         1
     );
-    assert_eq!(judge(&scenario, &Seen::default()).len(), 1);
+    assert_eq!(judge(&scenario, &Observations::default()).len(), 1);
 }
 
 #[test]
@@ -410,13 +410,13 @@ fn copies_elsewhere_are_counted() {
     let scenario = Scenario::from_yaml("copies", text).unwrap();
     let with = |orders: usize, audit: usize| {
         let copies = |count| vec![left("a", &json!({"scenario-id": "a"})); count];
-        Seen {
+        Observations {
             left: [
                 ("orders".into(), copies(orders)),
                 ("audit".into(), copies(audit)),
             ]
             .into(),
-            ..Seen::default()
+            ..Observations::default()
         }
     };
     assert!(judge(&scenario, &with(1, 1)).is_empty());
@@ -434,9 +434,9 @@ fn what_the_broker_parked_says_nothing() {
     let text =
         "{shows: x, publish: [{id: a}], expect: {messages: {a: {runs: 0, ends: {parked: null}}}}}";
     let scenario = Scenario::from_yaml("broker", text).unwrap();
-    let with = |headers: Value| Seen {
+    let with = |headers: Value| Observations {
         left: [("orders.parked".into(), vec![left("a", &headers)])].into(),
-        ..Seen::default()
+        ..Observations::default()
     };
     assert!(judge(&scenario, &with(json!({"scenario-id": "a"}))).is_empty());
     assert_eq!(

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use crate::matcher::{self, Seen as Sighting};
+use crate::observations::Observations;
 use crate::scenario::{End, Scenario};
-use crate::seen::Seen;
 
-pub(super) fn judge(scenario: &Scenario, seen: &Seen) -> Vec<String> {
+pub(super) fn judge(scenario: &Scenario, seen: &Observations) -> Vec<String> {
     let expect = &scenario.expect;
-    let mut complaints = strangers(scenario, seen);
-    complaints.extend(refusal(scenario, seen));
+    let mut violations = strangers(scenario, seen);
+    violations.extend(refusal(scenario, seen));
     if let Some(order) = &expect.order {
         let seen: Vec<&str> = seen
             .attempts
@@ -19,7 +19,7 @@ pub(super) fn judge(scenario: &Scenario, seen: &Seen) -> Vec<String> {
             .map(|attempt| attempt.id.as_str())
             .collect();
         if order.iter().ne(seen.iter()) {
-            complaints.push(format!(
+            violations.push(format!(
                 "expected the order {}, saw {}",
                 order.join(" "),
                 seen.join(" ")
@@ -29,27 +29,27 @@ pub(super) fn judge(scenario: &Scenario, seen: &Seen) -> Vec<String> {
     if let Some(together) = expect.together {
         let most = most_at_once(seen);
         if !together.allows(most) {
-            complaints.push(format!(
+            violations.push(format!(
                 "expected {together} runs in progress at one time, saw {most}"
             ));
         }
     }
-    complaints.extend(queues(scenario, seen));
-    complaints.extend(expect.events.iter().flat_map(|event| seen.told(event)));
-    complaints.extend(unread(scenario, seen));
+    violations.extend(queues(scenario, seen));
+    violations.extend(expect.events.iter().flat_map(|event| seen.told(event)));
+    violations.extend(unread(scenario, seen));
     for line in expect.log.iter().filter(|line| !seen.logged(line)) {
-        complaints.push(format!("expected '{line}' in the log, saw {:?}", seen.log));
+        violations.push(format!("expected '{line}' in the log, saw {:?}", seen.log));
     }
     if !expect.restarts.allows(seen.restarts) {
-        complaints.push(format!(
+        violations.push(format!(
             "expected the driver to be started again {} times, it was {} times",
             expect.restarts, seen.restarts
         ));
     }
-    complaints
+    violations
 }
 
-fn strangers(scenario: &Scenario, seen: &Seen) -> Vec<String> {
+fn strangers(scenario: &Scenario, seen: &Observations) -> Vec<String> {
     let ids: BTreeSet<String> = scenario
         .messages()
         .into_iter()
@@ -60,24 +60,24 @@ fn strangers(scenario: &Scenario, seen: &Seen) -> Vec<String> {
         .iter()
         .map(|attempt| attempt.id.as_str())
         .filter(|id| !ids.contains(*id));
-    let mut complaints: BTreeSet<String> = shown
+    let mut violations: BTreeSet<String> = shown
         .map(|id| format!("the handler saw a message '{id}' that nobody published"))
         .collect();
     for (queue, messages) in &seen.left {
         for message in messages {
             match message.id() {
                 Some(id) if ids.contains(&id) => {}
-                Some(id) => drop(complaints.insert(format!(
+                Some(id) => drop(violations.insert(format!(
                     "{queue} holds a message '{id}' that nobody published"
                 ))),
-                None => drop(complaints.insert(format!("{queue} holds a message without an id"))),
+                None => drop(violations.insert(format!("{queue} holds a message without an id"))),
             }
         }
     }
-    complaints.into_iter().collect()
+    violations.into_iter().collect()
 }
 
-fn refusal(scenario: &Scenario, seen: &Seen) -> Vec<String> {
+fn refusal(scenario: &Scenario, seen: &Observations) -> Vec<String> {
     match (&scenario.expect.refused, &seen.refused) {
         (None, None) => Vec::new(),
         (None, Some((code, message))) => {
@@ -85,13 +85,13 @@ fn refusal(scenario: &Scenario, seen: &Seen) -> Vec<String> {
         }
         (Some(_), None) => vec!["expected the subscription to be refused, it was not".into()],
         (Some(expected), Some((code, message))) => {
-            let mut complaints = Vec::new();
+            let mut violations = Vec::new();
             if expected
                 .code
                 .as_ref()
                 .is_some_and(|expected| expected != code)
             {
-                complaints.push(format!(
+                violations.push(format!(
                     "expected a refusal with the code {:?}, saw '{code}': {message}",
                     expected.code
                 ));
@@ -101,17 +101,17 @@ fn refusal(scenario: &Scenario, seen: &Seen) -> Vec<String> {
                 .iter()
                 .filter(|word| !message.contains(word.as_str()))
             {
-                complaints.push(format!(
+                violations.push(format!(
                     "expected the refusal to say '{word}', it says: {message}"
                 ));
             }
-            complaints
+            violations
         }
     }
 }
 
 /// The largest number of runs that had begun and not ended. A run whose end was not told counts as over at once.
-fn most_at_once(seen: &Seen) -> usize {
+fn most_at_once(seen: &Observations) -> usize {
     let mut moments: Vec<(u64, i32)> = Vec::new();
     for attempt in &seen.attempts {
         if let Some(end) = seen.settled.get(&(attempt.id.clone(), attempt.run)) {
@@ -130,9 +130,9 @@ fn most_at_once(seen: &Seen) -> usize {
 }
 
 /// Which messages they are cannot be read over AMQP 0-9-1, so they are counted.
-fn unread(scenario: &Scenario, seen: &Seen) -> Vec<String> {
+fn unread(scenario: &Scenario, seen: &Observations) -> Vec<String> {
     let messages = scenario.messages();
-    let mut complaints = Vec::new();
+    let mut violations = Vec::new();
     let work = scenario.topology.queue.name.clone();
     for (end, queue) in [
         (End::Unreadable, scenario.unreadable_queue()),
@@ -145,25 +145,25 @@ fn unread(scenario: &Scenario, seen: &Seen) -> Vec<String> {
         let meant = meant.count();
         let held = seen.unread.get(&queue).copied().unwrap_or(0) as usize;
         if meant != held {
-            complaints.push(format!(
+            violations.push(format!(
                 "expected {meant} messages in {queue} that cannot be read, there are {held}"
             ));
         }
     }
-    complaints
+    violations
 }
 
-fn queues(scenario: &Scenario, seen: &Seen) -> Vec<String> {
+fn queues(scenario: &Scenario, seen: &Observations) -> Vec<String> {
     let Some(expected) = &scenario.expect.queues else {
         return Vec::new();
     };
-    let mut complaints = Vec::new();
+    let mut violations = Vec::new();
     for (name, description) in expected {
         match seen.queues.get(name) {
-            None => complaints.push(format!("expected a queue {name}, there is none")),
+            None => violations.push(format!("expected a queue {name}, there is none")),
             Some(_) if description.is_null() => {}
             Some(queue) => {
-                complaints.extend(matcher::differences(
+                violations.extend(matcher::differences(
                     &format!("queue {name}"),
                     description,
                     Some(Sighting::Told(queue)),
@@ -180,9 +180,9 @@ fn queues(scenario: &Scenario, seen: &Seen) -> Vec<String> {
         .chain(work.declare.then_some(&work.name));
     let known: BTreeSet<&String> = expected.keys().chain(own).collect();
     for name in seen.queues.keys().filter(|name| !known.contains(name)) {
-        complaints.push(format!("nobody expected a queue {name}"));
+        violations.push(format!("nobody expected a queue {name}"));
     }
-    complaints
+    violations
 }
 
 /// What the broker says of a queue, as far as scenarios can ask.

@@ -2,32 +2,32 @@
 
 use std::time::{Duration, Instant};
 
-use super::{LOOK_EVERY, PATIENCE, Run};
-use crate::driver::{Driver, Heard};
+use super::{DEADLINE, LOOK_EVERY, Run};
+use crate::driver::{Driver, DriverEvent};
+use crate::fixture::CheckerError;
 use crate::line::Line;
-use crate::stage::Trouble;
 
 /// What was unsettled when the driver ended comes back to its queue within this, also where the broker is busy.
 const RETURN: Duration = Duration::from_secs(30);
 
 impl Run<'_> {
     /// SIGTERM: the driver settles what runs, prints `done`, and ends with status 0.
-    pub(super) async fn stop(&mut self, driver: &mut Driver) -> Result<(), Trouble> {
+    pub(super) async fn stop(&mut self, driver: &mut Driver) -> Result<(), CheckerError> {
         driver.stop();
         let asked = Instant::now();
         let mut done = false;
         loop {
-            let left = PATIENCE.saturating_sub(asked.elapsed());
+            let left = DEADLINE.saturating_sub(asked.elapsed());
             match tokio::time::timeout(left, driver.hear()).await {
-                Ok(Heard::Line(line)) => {
+                Ok(DriverEvent::Line(line)) => {
                     done = line == Line::Done {};
                     self.note(line);
                 }
-                Ok(Heard::Noise(noise)) => self.seen.problems.push(noise),
-                Ok(Heard::End) | Err(_) => break,
+                Ok(DriverEvent::Noise(noise)) => self.seen.problems.push(noise),
+                Ok(DriverEvent::End) | Err(_) => break,
             }
         }
-        match driver.ended(PATIENCE.saturating_sub(asked.elapsed())).await {
+        match driver.ended(DEADLINE.saturating_sub(asked.elapsed())).await {
             Some(status) if status.success() && done => {}
             Some(status) if status.success() => {
                 self.seen
@@ -42,7 +42,7 @@ impl Run<'_> {
             }
             None => self.seen.problems.push(format!(
                 "the driver did not end within {} s of SIGTERM",
-                PATIENCE.as_secs()
+                DEADLINE.as_secs()
             )),
         }
         Ok(())
@@ -51,9 +51,9 @@ impl Run<'_> {
     /// Reads what is left in every queue of the virtual host.
     pub(super) async fn take_stock(&mut self) {
         let deadline = Instant::now() + RETURN;
-        while !self.all_in_place(self.stage.queues().await).await && Instant::now() < deadline {
+        while !self.all_in_place(self.fixture.queues().await).await && Instant::now() < deadline {
             tokio::time::sleep(LOOK_EVERY).await;
         }
-        self.stage.clear(self.scenario, &mut self.seen).await;
+        self.fixture.clear(self.scenario, &mut self.seen).await;
     }
 }

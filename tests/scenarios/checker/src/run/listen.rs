@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use super::{Ended, LOOK_EVERY, Run};
-use crate::driver::{Driver, Heard};
+use crate::driver::{Driver, DriverEvent};
+use crate::fixture::CheckerError;
 use crate::scenario::{Condition, Later};
-use crate::stage::Trouble;
 
 impl Run<'_> {
     /// Listens until enough was seen, something went wrong, or time is up.
@@ -15,17 +15,17 @@ impl Run<'_> {
         later: &mut Vec<&Later>,
         unpublished: &mut bool,
         deadline: Instant,
-    ) -> Result<Ended, Trouble> {
+    ) -> Result<Ended, CheckerError> {
         loop {
             match tokio::time::timeout(LOOK_EVERY, driver.hear()).await {
                 // what has been printed is read before the broker is asked
-                Ok(Heard::Line(line)) if Instant::now() < deadline => {
+                Ok(DriverEvent::Line(line)) if Instant::now() < deadline => {
                     self.note(line);
                     continue;
                 }
-                Ok(Heard::Line(line)) => self.note(line),
-                Ok(Heard::Noise(noise)) => self.seen.problems.push(noise),
-                Ok(Heard::End) => {
+                Ok(DriverEvent::Line(line)) => self.note(line),
+                Ok(DriverEvent::Noise(noise)) => self.seen.problems.push(noise),
+                Ok(DriverEvent::End) => {
                     return Ok(if self.seen.refused.is_some() {
                         Ended::Refused
                     } else {
@@ -76,13 +76,13 @@ impl Run<'_> {
             return false;
         }
         for (queue, least) in &condition.queues {
-            if self.stage.depth(queue).await < *least {
+            if self.fixture.depth(queue).await < *least {
                 return false;
             }
         }
         !condition.consuming
             || self
-                .stage
+                .fixture
                 .is_consumed(&self.scenario.topology.queue.name)
                 .await
     }

@@ -5,30 +5,30 @@
 //! too often is therefore found without waiting for it: it would still be in some queue.
 
 mod end;
-mod enough;
-mod errand;
 mod listen;
+mod side_tasks;
+mod stop_condition;
 
 use std::time::{Duration, Instant};
 
 use retryrmq_harness::Broker;
 
 use crate::driver::{Described, Driver};
+use crate::fixture::{CheckerError, Fixture};
 use crate::judge::judge;
 use crate::line::Line;
-use crate::scenario::{Act, Consume, Message, QueueKind, Scenario};
-use crate::seen::Seen;
-use crate::stage::{Stage, Trouble};
+use crate::observations::Observations;
+use crate::scenario::{Consume, HandlerEnd, Message, QueueKind, Scenario};
 use crate::task::{self, Task};
 
 /// A driver that is asked to end has this long to drain.
-const PATIENCE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(60);
 /// How often the broker is asked while a condition does not hold yet.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
 
 /// How runs are done, whatever they judge.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Manner {
+pub struct RunOptions {
     /// Leave the virtual host as it is in the end.
     pub keep: bool,
     /// Print what the driver prints.
@@ -41,36 +41,36 @@ pub async fn run(
     broker: &Broker,
     kind: QueueKind,
     driver: &Described,
-    manner: Manner,
-) -> Result<Vec<String>, Trouble> {
-    let stage = Stage::set(broker.vhost().await, scenario, kind).await?;
-    let scenario = &scenario.for_user(&stage.user());
+    run_options: RunOptions,
+) -> Result<Vec<String>, CheckerError> {
+    let fixture = Fixture::set(broker.vhost().await, scenario, kind).await?;
+    let scenario = &scenario.for_user(&fixture.user());
     let consume = scenario.consume.on(kind);
     let mut run = Run {
         scenario,
         consume,
         driver,
-        stage: &stage,
-        show: manner.show,
-        seen: Seen::default(),
+        fixture: &fixture,
+        show: run_options.show,
+        seen: Observations::default(),
     };
     if scenario.topology.queue.declare {
         run.publish(&scenario.publish).await?;
     }
     run.play().await?;
     run.take_stock().await;
-    let complaints = judge(scenario, &run.seen);
-    stage.leave(manner.keep).await;
-    Ok(complaints)
+    let violations = judge(scenario, &run.seen);
+    fixture.leave(run_options.keep).await;
+    Ok(violations)
 }
 
 struct Run<'a> {
     scenario: &'a Scenario,
     consume: Consume,
     driver: &'a Described,
-    stage: &'a Stage,
+    fixture: &'a Fixture,
     show: bool,
-    seen: Seen,
+    seen: Observations,
 }
 
 /// Why the driver is no longer listened to.
@@ -83,8 +83,8 @@ enum Ended {
 }
 
 impl Run<'_> {
-    async fn publish(&mut self, messages: &[Message]) -> Result<(), Trouble> {
-        let published = self.stage.publish(self.scenario, messages).await?;
+    async fn publish(&mut self, messages: &[Message]) -> Result<(), CheckerError> {
+        let published = self.fixture.publish(self.scenario, messages).await?;
         self.seen.published.extend(published);
         Ok(())
     }
@@ -100,7 +100,7 @@ impl Run<'_> {
     }
 
     /// Runs the driver, and starts it again when it died as it was told to.
-    async fn play(&mut self) -> Result<(), Trouble> {
+    async fn play(&mut self) -> Result<(), CheckerError> {
         let deadline = Instant::now() + self.scenario.expect.within.0;
         let mut later = self.scenario.then.iter().collect::<Vec<_>>();
         later.reverse();
@@ -113,7 +113,7 @@ impl Run<'_> {
                 .await?
             {
                 Ended::Died if self.was_told_to_exit(before) => {
-                    driver.ended(PATIENCE).await;
+                    driver.ended(DEADLINE).await;
                     if self.seen.restarts >= self.scenario.expect.restarts.at_most {
                         self.seen.restarts += 1;
                         return Ok(());
@@ -122,7 +122,7 @@ impl Run<'_> {
                 }
                 Ended::Died => {
                     let status = driver
-                        .ended(PATIENCE)
+                        .ended(DEADLINE)
                         .await
                         .map_or_else(|| "running".into(), |status| status.to_string());
                     self.seen.problems.push(format!(
@@ -132,7 +132,7 @@ impl Run<'_> {
                     return Ok(());
                 }
                 Ended::Refused => {
-                    driver.ended(PATIENCE).await;
+                    driver.ended(DEADLINE).await;
                     return Ok(());
                 }
                 ended => {
@@ -150,7 +150,7 @@ impl Run<'_> {
 
     fn order(&self) -> Task<'_> {
         Task::Consume {
-            url: self.stage.url(),
+            url: self.fixture.url(),
             queue: &self.scenario.topology.queue.name,
             consume: &self.consume,
             handler: task::handler(self.scenario),
@@ -165,7 +165,7 @@ impl Run<'_> {
             let step = steps
                 .get(attempt.run.saturating_sub(1))
                 .or_else(|| steps.last());
-            step.is_some_and(|step| step.act == Act::Exit)
+            step.is_some_and(|step| step.act == HandlerEnd::Exit)
         })
     }
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::Span;
 
 /// Fields and what they must be, in the notation of the matcher.
-pub type Sight = BTreeMap<String, Value>;
+pub type FieldMatchers = BTreeMap<String, Value>;
 
 /// Everything a scenario expects.
 #[derive(Clone, Debug, Deserialize)]
@@ -54,14 +54,14 @@ pub enum EventExpect {
     /// Any event of this name.
     Named(String),
     /// One that says this as well.
-    Saying(BTreeMap<String, Sight>),
+    Saying(BTreeMap<String, FieldMatchers>),
 }
 
 impl EventExpect {
     /// The names, each with the fields that matter.
-    pub fn named(&self) -> Vec<(&str, Sight)> {
+    pub fn named(&self) -> Vec<(&str, FieldMatchers)> {
         match self {
-            Self::Named(name) => vec![(name, Sight::new())],
+            Self::Named(name) => vec![(name, FieldMatchers::new())],
             Self::Saying(all) => all
                 .iter()
                 .map(|(name, fields)| (name.as_str(), fields.clone()))
@@ -85,10 +85,10 @@ pub struct MessageExpect {
     pub not_before: Option<Span>,
     /// What runs saw: by number, `last`, or `each`.
     #[serde(default)]
-    pub sees: BTreeMap<String, Sight>,
+    pub sees: BTreeMap<String, FieldMatchers>,
     /// What each of its replays was shown, in order; not judged when it is empty.
     #[serde(default)]
-    pub replayed: Vec<Sight>,
+    pub replayed: Vec<FieldMatchers>,
     /// Where the message is in the end.
     pub ends: End,
     /// Queues that hold one more copy each, because the publisher's routing put it there.
@@ -112,14 +112,14 @@ pub enum End {
         /// `x-retry-parked-reason`; none for a message that the broker dead-lettered by itself.
         reason: Option<String>,
         /// What the parked message shows.
-        record: Sight,
+        record: FieldMatchers,
     },
     /// In another queue.
     In {
         /// Its name.
         queue: String,
         /// What the message shows there.
-        record: Sight,
+        record: FieldMatchers,
     },
 }
 
@@ -130,12 +130,12 @@ enum WrittenEnd {
     Parked {
         parked: Option<String>,
         #[serde(default)]
-        record: Sight,
+        record: FieldMatchers,
     },
     In {
         r#in: String,
         #[serde(default)]
-        record: Sight,
+        record: FieldMatchers,
     },
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use wildmatch::WildMatch;
 
-use super::{Act, Scenario, Step};
+use super::{HandlerEnd, Scenario, Step};
 use crate::{field, property};
 
 /// A scenario that cannot be used, and why.
@@ -81,15 +81,15 @@ impl Scenario {
             .collect();
         for step in ids.iter().flat_map(|id| self.steps(id)) {
             let word = match step.act {
-                Act::Ok => continue,
-                Act::Error { .. } => "error",
-                Act::Fatal { .. } => "fatal",
-                Act::RetryAfter { .. } => "retry_after",
-                Act::Park { within: None, .. } => "park",
-                Act::Park { .. } => "wrapped_park",
-                Act::Defer { .. } => "defer",
-                Act::Panic { .. } => "panic",
-                Act::Exit => "exit",
+                HandlerEnd::Ok => continue,
+                HandlerEnd::Error { .. } => "error",
+                HandlerEnd::Fatal { .. } => "fatal",
+                HandlerEnd::RetryAfter { .. } => "retry_after",
+                HandlerEnd::Park { within: None, .. } => "park",
+                HandlerEnd::Park { .. } => "wrapped_park",
+                HandlerEnd::Defer { .. } => "defer",
+                HandlerEnd::Panic { .. } => "panic",
+                HandlerEnd::Exit => "exit",
             };
             needs.insert(word.into());
         }
@@ -131,7 +131,7 @@ impl Scenario {
                     .messages
                     .values()
                     .flat_map(|message| message.sees.values())
-                    .any(|sight| sight.contains_key("mended")),
+                    .any(|matchers| matchers.contains_key("mended")),
             ),
             ("events", !self.expect.events.is_empty()),
             ("refused", self.expect.refused.is_some()),

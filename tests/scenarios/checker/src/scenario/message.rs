@@ -37,7 +37,7 @@ pub struct Message {
     #[serde(default = "yes")]
     pub marked: bool,
     /// Bytes that no client library would send.
-    pub hostile: Option<Hostility>,
+    pub hostile: Option<HostileKind>,
     /// It is published over AMQP 1.0, with a property that AMQP 0-9-1 has no type for: RabbitMQ 4.0 and later cannot deliver it.
     #[serde(default)]
     pub unreadable: bool,
@@ -70,7 +70,7 @@ pub enum Body {
 /// What a broker accepts from any publisher and breaks clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Hostility {
+pub enum HostileKind {
     /// A header with 1 000 tables, one inside the other.
     NestedTables,
     /// A header with 2 000 arrays, one inside the other.

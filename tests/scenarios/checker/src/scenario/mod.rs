@@ -10,12 +10,12 @@ mod setup;
 mod span;
 mod step;
 
-pub use expect::{Count, End, EventExpect, Expect, MessageExpect, Refusal, Sight};
+pub use expect::{Count, End, EventExpect, Expect, FieldMatchers, MessageExpect, Refusal};
 pub use load::{LoadError, find_files};
-pub use message::{Body, Hostility, ID_HEADER, Message};
+pub use message::{Body, HostileKind, ID_HEADER, Message};
 pub use setup::{Binding, Consume, Exchange, Pause, Queue, QueueKind, Topology, WorkQueue};
 pub use span::Span;
-pub use step::{Act, Step};
+pub use step::{HandlerEnd, Step};
 
 use std::collections::BTreeMap;
 

@@ -13,7 +13,7 @@ pub struct Step {
     pub sleep: Span,
     /// Then ends like this.
     #[serde(flatten)]
-    pub act: Act,
+    pub act: HandlerEnd,
 }
 
 fn is_zero(span: &Span) -> bool {
@@ -23,7 +23,7 @@ fn is_zero(span: &Span) -> bool {
 /// How a run of the handler ends.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
-pub enum Act {
+pub enum HandlerEnd {
     /// It succeeds.
     Ok,
     /// It fails with an error of this type and message.
@@ -123,16 +123,16 @@ impl<'de> Deserialize<'de> for Step {
         let written = match Either::deserialize(deserializer)? {
             Either::Word(word) => {
                 let act = match word.as_str() {
-                    "ok" => Act::Ok,
-                    "exit" => Act::Exit,
-                    "error" => Act::Error {
+                    "ok" => HandlerEnd::Ok,
+                    "exit" => HandlerEnd::Exit,
+                    "error" => HandlerEnd::Error {
                         kind: "Error".into(),
                         message: "it failed".into(),
                     },
-                    "panic" => Act::Panic {
+                    "panic" => HandlerEnd::Panic {
                         message: "it panicked".into(),
                     },
-                    "fatal" => Act::Fatal {
+                    "fatal" => HandlerEnd::Fatal {
                         message: "it is hopeless".into(),
                     },
                     _ => {
@@ -148,46 +148,46 @@ impl<'de> Deserialize<'de> for Step {
             }
             Either::Map(map) => serde_json::from_value::<Written>(map).map_err(D::Error::custom)?,
         };
-        let acts: Vec<Act> = [
-            written.ok.map(|_| Act::Ok),
+        let acts: Vec<HandlerEnd> = [
+            written.ok.map(|_| HandlerEnd::Ok),
             written.error.map(|failure| match failure {
-                Failure::Text(message) => Act::Error {
+                Failure::Text(message) => HandlerEnd::Error {
                     kind: "Error".into(),
                     message,
                 },
-                Failure::Typed { kind, message } => Act::Error { kind, message },
+                Failure::Typed { kind, message } => HandlerEnd::Error { kind, message },
             }),
-            written.fatal.map(|message| Act::Fatal { message }),
+            written.fatal.map(|message| HandlerEnd::Fatal { message }),
             written.retry_after.map(|delayed| match delayed {
-                Delayed::Span(delay) => Act::RetryAfter {
+                Delayed::Span(delay) => HandlerEnd::RetryAfter {
                     delay,
                     message: "come back later".into(),
                 },
-                Delayed::Told { delay, message } => Act::RetryAfter { delay, message },
+                Delayed::Told { delay, message } => HandlerEnd::RetryAfter { delay, message },
             }),
             written.park.map(|parking| match parking {
-                Parking::Text(reason) => Act::Park {
+                Parking::Text(reason) => HandlerEnd::Park {
                     reason,
                     within: None,
                 },
-                Parking::Wrapped { reason, within } => Act::Park {
+                Parking::Wrapped { reason, within } => HandlerEnd::Park {
                     reason,
                     within: Some(within),
                 },
             }),
-            written.defer.map(|delay| Act::Defer { delay }),
-            written.panic.map(|message| Act::Panic { message }),
-            written.exit.map(|_| Act::Exit),
+            written.defer.map(|delay| HandlerEnd::Defer { delay }),
+            written.panic.map(|message| HandlerEnd::Panic { message }),
+            written.exit.map(|_| HandlerEnd::Exit),
         ]
         .into_iter()
         .flatten()
         .collect();
         let sleep = written.sleep.unwrap_or_default();
-        match <[Act; 1]>::try_from(acts) {
+        match <[HandlerEnd; 1]>::try_from(acts) {
             Ok([act]) => Ok(Self { sleep, act }),
             Err(acts) if acts.is_empty() && written.sleep.is_some() => Ok(Self {
                 sleep,
-                act: Act::Ok,
+                act: HandlerEnd::Ok,
             }),
             Err(acts) => Err(D::Error::custom(format!(
                 "a step ends in one way, this one in {}",
@@ -212,17 +212,17 @@ mod tests {
             step("ok").unwrap(),
             Step {
                 sleep: ms(0),
-                act: Act::Ok
+                act: HandlerEnd::Ok
             }
         );
         assert_eq!(
             step("{sleep: 2s}").unwrap(),
             Step {
                 sleep: ms(2000),
-                act: Act::Ok
+                act: HandlerEnd::Ok
             }
         );
-        let error = Act::Error {
+        let error = HandlerEnd::Error {
             kind: "Timeout".into(),
             message: "slow".into(),
         };
@@ -235,7 +235,7 @@ mod tests {
         );
         assert_eq!(
             step("{defer: 1s}").unwrap().act,
-            Act::Defer { delay: ms(1000) }
+            HandlerEnd::Defer { delay: ms(1000) }
         );
     }
 

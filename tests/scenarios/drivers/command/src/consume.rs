@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::Failed;
 use crate::command::{arguments, retryrmq};
 use crate::follow;
-use crate::talk::{SOCKET, Word};
+use crate::handler_protocol::{SOCKET, Word};
 
 pub(crate) async fn consume(play: Play) -> Result<(), Failed> {
     let mut end = signal(SignalKind::terminate())?;

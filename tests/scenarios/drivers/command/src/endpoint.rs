@@ -15,8 +15,8 @@ use nix::{
 };
 use percent_encoding::percent_decode_str;
 use retryrmq_scenarios::{
+    observations::sha256,
     script::{Act, Script, now_ms, say},
-    seen::sha256,
 };
 use serde_json::{Map, Value, json};
 use tokio::{net::TcpListener, time::sleep};

@@ -6,13 +6,13 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use retryrmq_scenarios::observations::sha256;
 use retryrmq_scenarios::script::{Act, now_ms};
-use retryrmq_scenarios::seen::sha256;
 use serde_json::{Map, Value, json};
 
 use crate::Failed;
 use crate::command::ms;
-use crate::talk::{Part, Word};
+use crate::handler_protocol::{Part, Word};
 
 /// `EX_DATAERR`: the message is parked.
 const PARK: u8 = 65;

@@ -5,8 +5,8 @@
 
 mod command;
 mod endpoint;
-mod errand;
 mod follow;
+mod subcommands;
 
 use std::{
     process::{ExitCode, Stdio},
@@ -63,8 +63,8 @@ async fn obey() -> Result<(), Failed> {
             Ok(())
         }
         Order::Consume(play) => consume(*play).await,
-        Order::Replay { url, queue } => errand::replay(&url, &queue).await,
-        Order::Publish { url, messages } => errand::publish(&url, messages).await,
+        Order::Replay { url, queue } => subcommands::replay(&url, &queue).await,
+        Order::Publish { url, messages } => subcommands::publish(&url, messages).await,
     }
 }
 

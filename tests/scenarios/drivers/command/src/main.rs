@@ -12,10 +12,10 @@
 
 mod command;
 mod consume;
-mod errand;
 mod follow;
 mod handler;
-mod talk;
+mod handler_protocol;
+mod subcommands;
 
 use std::process::ExitCode;
 
@@ -48,7 +48,7 @@ const CAN: [&str; 19] = [
 ];
 
 fn main() -> ExitCode {
-    if let Some(socket) = std::env::var_os(talk::SOCKET) {
+    if let Some(socket) = std::env::var_os(handler_protocol::SOCKET) {
         return handler::run(&socket);
     }
     match obey() {
@@ -69,7 +69,7 @@ async fn obey() -> Result<(), Failed> {
             Ok(())
         }
         Order::Consume(play) => consume::consume(*play).await,
-        Order::Replay { url, queue } => errand::replay(&url, &queue).await,
-        Order::Publish { url, messages } => errand::publish(&url, messages).await,
+        Order::Replay { url, queue } => subcommands::replay(&url, &queue).await,
+        Order::Publish { url, messages } => subcommands::publish(&url, messages).await,
     }
 }

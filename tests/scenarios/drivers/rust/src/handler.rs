@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use retryrmq::{
-    Consumer, Delivery, Failure, Message, Outcome, ParkReason, Result, Running, Signal,
+    Consumer, Delivery, Failure, Message, Outcome, ParkReason, Result, RunningConsumer, Signal,
     Subscription, defer, fatal, park, retry_after,
 };
 use retryrmq_scenarios::script::{Act, Play, Script};
@@ -14,7 +14,7 @@ use crate::player;
 
 /// What consumes, until it is closed.
 pub(crate) enum Consuming {
-    Handler(Running),
+    Handler(RunningConsumer),
     Boundary(Arc<Subscription>),
 }
 

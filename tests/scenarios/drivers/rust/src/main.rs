@@ -72,8 +72,8 @@ async fn obey() -> Result<(), Failed> {
 }
 
 async fn consume(play: Play) -> Result<(), Failed> {
-    log_buffer::catch(tell_lines);
-    log_buffer::want(Level::DEBUG);
+    log_buffer::capture(tell_lines);
+    log_buffer::set_level(Level::DEBUG);
     let mut end = signal(SignalKind::terminate())?;
     let (client, consuming) = match subscribe(play).await {
         Ok(started) => started,
@@ -130,10 +130,10 @@ async fn subscribe(play: Play) -> Result<(Client, Consuming), Failed> {
 
 fn with_options(mut consumer: Consumer, options: &Options) -> Result<Consumer, Failed> {
     consumer = consumer.dlx(options.dlx).on_event(|event| {
-        let facts = event.facts();
+        let fields = event.fields();
         say(&json!({
-            "line": "event", "kind": event.name(), "queue": facts.queue, "error": facts.error,
-            "to": facts.to, "count": facts.count, "cause": facts.cause,
+            "line": "event", "kind": event.name(), "queue": fields.queue, "error": fields.error,
+            "to": fields.to, "count": fields.count, "cause": fields.cause,
         }));
     });
     if options.fatal == Some(true) {

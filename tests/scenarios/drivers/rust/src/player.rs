@@ -6,7 +6,7 @@ use nix::sys::signal::{Signal, raise};
 use retryrmq::Message;
 use retryrmq::types::AMQPValue;
 use retryrmq_scenarios::script::{Act, Script, now_ms, say};
-use retryrmq_scenarios::{field, property, seen};
+use retryrmq_scenarios::{field, observations, property};
 use serde_json::{Value, json};
 
 /// Plays the next step of a message up to its end, which the caller puts into the words of the crate.
@@ -56,6 +56,6 @@ fn attempt(id: &str, run: usize, message: &Message) -> Value {
         "headers": message.headers().map_or_else(|| json!({}), field::headers_plain),
         "properties": property::to_notation(message.properties()),
         "body_bytes": message.body().len(),
-        "body_sha256": seen::sha256(message.body()),
+        "body_sha256": observations::sha256(message.body()),
     })
 }

@@ -9,15 +9,18 @@ use std::{
 use retryrmq_model::{Delivery, Method, Publish};
 
 use super::{
-    super::{PARKED, QUEUE, books::number, replica::Side},
-    desk::{CutShort, Desk, Told},
-    supply::ready,
+    super::{PARKED, QUEUE, ledger::number, replica::Side},
+    source::ready,
+    walk_io::{Interrupted, LedgerNote, WalkIo},
 };
 use crate::{
     BasicProperties,
     connection::USUAL_HEADER_ROOM,
-    parking::{Marks, Move, NEAR, Record, Seen, Source, Tags, Wear, Window, may_go},
-    retry::{Origin, Stamp},
+    parking::{
+        ChannelTags, CopyMarkers, DeliveryHistory, DeliveryLimit, DeliverySource, NEAR,
+        PrefetchWindow, Record, WalkMove, may_go,
+    },
+    retry::{CopyHeaders, Origin},
     types::ShortString,
 };
 
@@ -26,7 +29,7 @@ const WAVE: usize = 256;
 
 /// What an operator wants to do.
 #[derive(Clone, Debug)]
-pub(super) enum Errand {
+pub(super) enum OperatorTask {
     Look,
     /// Replay every so many of the messages shown.
     Replay {
@@ -42,17 +45,17 @@ pub(super) enum Errand {
 type Sent = Arc<Delivery>;
 
 pub(super) struct Walk {
-    pub(super) desk: Desk,
-    errand: Errand,
+    pub(super) walk_io: WalkIo,
+    operator_task: OperatorTask,
     /// After how many messages the operator stops.
     enough: usize,
     /// For a long walk: how many messages it keeps that must be renewed at its end.
     kept: Option<usize>,
-    wear: Wear,
-    marks: Marks,
-    pub(super) tags: Tags,
+    delivery_limit: DeliveryLimit,
+    marks: CopyMarkers,
+    pub(super) tags: ChannelTags,
     pub(super) came: u64,
-    pub(super) window: Window,
+    pub(super) window: PrefetchWindow,
     pub(super) consumer: Option<String>,
     pub(super) ahead: VecDeque<Delivery>,
     pub(super) left: u32,
@@ -61,8 +64,8 @@ pub(super) struct Walk {
     held: BTreeMap<u64, Option<Sent>>,
 }
 
-fn seen(delivery: &Delivery) -> Seen<'_> {
-    Seen {
+fn seen(delivery: &Delivery) -> DeliveryHistory<'_> {
+    DeliveryHistory {
         redelivered: delivery.redelivered,
         properties: &delivery.properties,
     }
@@ -71,24 +74,24 @@ fn seen(delivery: &Delivery) -> Seen<'_> {
 impl Walk {
     /// Runs the walk from begin to end.
     pub(super) async fn go(
-        desk: Desk,
-        errand: Errand,
+        walk_io: WalkIo,
+        operator_task: OperatorTask,
         (enough, kept): (usize, Option<usize>),
         number: u64,
         classic: bool,
-    ) -> Result<(), CutShort> {
-        let total = ready(&desk).await?;
+    ) -> Result<(), Interrupted> {
+        let total = ready(&walk_io).await?;
         let length = if kept.is_some() { NEAR + 1 } else { total };
         let mut walk = Self {
-            desk,
-            errand,
+            walk_io,
+            operator_task,
             enough,
             kept,
-            wear: Wear::of(classic, length),
-            marks: Marks::of(number),
-            tags: Tags::default(),
+            delivery_limit: DeliveryLimit::of(classic, length),
+            marks: CopyMarkers::of(number),
+            tags: ChannelTags::default(),
             came: 0,
-            window: Window::default(),
+            window: PrefetchWindow::default(),
             consumer: None,
             ahead: VecDeque::new(),
             left: total,
@@ -97,7 +100,7 @@ impl Walk {
             held: BTreeMap::new(),
         };
         let mut shown = 0;
-        if matches!(walk.errand, Errand::Rewrite) {
+        if matches!(walk.operator_task, OperatorTask::Rewrite) {
             walk.rewrite().await?;
         }
         while shown < walk.enough
@@ -109,16 +112,16 @@ impl Walk {
         walk.rejoin().await?;
         walk.refresh().await?;
         for side in [Side::Consuming, Side::Publishing] {
-            walk.desk.write(side, Method::CloseConnection);
+            walk.walk_io.write(side, Method::CloseConnection);
         }
         Ok(())
     }
 
-    async fn act(&mut self, shown: usize, delivery: &Sent) -> Result<(), CutShort> {
+    async fn act(&mut self, shown: usize, delivery: &Sent) -> Result<(), Interrupted> {
         let number = number(&delivery.properties);
-        match &self.errand {
-            Errand::Replay { every } if shown.is_multiple_of(*every) => {
-                self.desk.tell(Told::Replays(number));
+        match &self.operator_task {
+            OperatorTask::Replay { every } if shown.is_multiple_of(*every) => {
+                self.walk_io.tell(LedgerNote::Replays(number));
                 let replayed = self.marks.replayed.clone();
                 let properties = stamped(delivery, |stamp| {
                     stamp.replay(&replayed, false).expect("it is small")
@@ -127,13 +130,13 @@ impl Walk {
                 if may_go(None) {
                     self.settle(delivery.tag);
                 }
-                let stored = self.desk.confirm(publish).await?;
+                let stored = self.walk_io.confirm(publish).await?;
                 if may_go(Some(stored)) {
                     self.settle(delivery.tag);
                 }
             }
-            Errand::Drop(named) if named.contains(&number) => {
-                self.desk.tell(Told::Drops(number));
+            OperatorTask::Drop(named) if named.contains(&number) => {
+                self.walk_io.tell(LedgerNote::Drops(number));
                 self.settle(delivery.tag);
             }
             _ => {}
@@ -141,41 +144,45 @@ impl Walk {
         Ok(())
     }
 
-    async fn next(&mut self, first: bool) -> Result<Option<Sent>, CutShort> {
+    async fn next(&mut self, first: bool) -> Result<Option<Sent>, Interrupted> {
         if first {
             let total = self.left;
             if self.expect().await?
                 && let Some(front) = self.ahead.front()
-                && self.wear.all_at_once(seen(front))
+                && self.delivery_limit.all_at_once(seen(front))
             {
                 self.rotate(total, |_, _| true).await?;
             }
         }
         loop {
-            if self.wear.counts() && self.is_full() {
+            if self.delivery_limit.counts() && self.is_full() {
                 self.part().await?;
             }
             if !self.expect().await? {
                 break;
             }
-            self.wear.holds(self.is_full());
+            self.delivery_limit.holds(self.is_full());
             let Some(front) = self.ahead.front() else {
                 break;
             };
             let source = self.marks.source(&front.properties);
-            let next_move = self.wear.next_move(seen(front), source, self.left > 0);
-            if next_move == Move::Renew {
-                self.rotate(u32::MAX, |wear, next| wear.at_once(seen(next)))
-                    .await?;
+            let next_move = self
+                .delivery_limit
+                .next_move(seen(front), source, self.left > 0);
+            if next_move == WalkMove::Renew {
+                self.rotate(u32::MAX, |delivery_limit, next| {
+                    delivery_limit.at_once(seen(next))
+                })
+                .await?;
                 continue;
             }
             let Some(delivery) = self.take() else { break };
             self.has_come(source);
-            if next_move == Move::PassOver {
+            if next_move == WalkMove::PassOver {
                 self.pass_over(delivery);
                 continue;
             }
-            let stale = self.wear.at_the_end(seen(&delivery));
+            let stale = self.delivery_limit.at_the_end(seen(&delivery));
             let delivery = Arc::new(delivery);
             let renewable = stale.then(|| Arc::clone(&delivery));
             self.held.insert(delivery.tag, renewable);
@@ -191,11 +198,11 @@ impl Walk {
         self.kept.is_some_and(|kept| stale() >= kept)
     }
 
-    async fn rewrite(&mut self) -> Result<(), CutShort> {
-        let mut wave = Vec::new();
+    async fn rewrite(&mut self) -> Result<(), Interrupted> {
+        let mut batch = Vec::new();
         while self.left > 0 {
-            if !wave.is_empty() && !self.is_at_hand() {
-                self.renew(std::mem::take(&mut wave)).await?;
+            if !batch.is_empty() && !self.is_at_hand() {
+                self.renew(std::mem::take(&mut batch)).await?;
             }
             if !self.expect().await? {
                 break;
@@ -204,11 +211,11 @@ impl Walk {
             let source = self.marks.source(&delivery.properties);
             self.has_come(source);
             match source {
-                Source::Elsewhere => wave.push(self.keep(delivery)),
-                Source::Renewed | Source::Replayed => self.pass_over(delivery),
+                DeliverySource::Elsewhere => batch.push(self.keep(delivery)),
+                DeliverySource::Renewed | DeliverySource::Replayed => self.pass_over(delivery),
             }
         }
-        self.renew(wave).await?;
+        self.renew(batch).await?;
         (self.left, self.copies) = (0, 0);
         Ok(())
     }
@@ -216,38 +223,44 @@ impl Walk {
     async fn rotate(
         &mut self,
         most: u32,
-        wanted: fn(Wear, &Delivery) -> bool,
-    ) -> Result<(), CutShort> {
-        let mut wave = Vec::new();
+        wanted: fn(DeliveryLimit, &Delivery) -> bool,
+    ) -> Result<(), Interrupted> {
+        let mut batch = Vec::new();
         for _ in 0..most {
-            if !wave.is_empty() && !self.is_at_hand() {
-                self.renew(std::mem::take(&mut wave)).await?;
+            if !batch.is_empty() && !self.is_at_hand() {
+                self.renew(std::mem::take(&mut batch)).await?;
             }
             if !self.expect().await? {
                 break;
             }
             let source = match self.ahead.front() {
-                Some(next) if wanted(self.wear, next) => self.marks.source(&next.properties),
+                Some(next) if wanted(self.delivery_limit, next) => {
+                    self.marks.source(&next.properties)
+                }
                 _ => break,
             };
-            if source == Source::Replayed {
+            if source == DeliverySource::Replayed {
                 break;
             }
             let Some(delivery) = self.take() else { break };
             self.has_come(source);
-            wave.push(self.keep(delivery));
+            batch.push(self.keep(delivery));
         }
-        self.renew(wave).await
+        self.renew(batch).await
     }
 
-    async fn rejoin(&mut self) -> Result<(), CutShort> {
+    async fn rejoin(&mut self) -> Result<(), Interrupted> {
         let mut farther = 0;
-        while self.wear.keeps_order() && self.window.has_begun() && !self.fresh && farther < NEAR {
+        while self.delivery_limit.keeps_order()
+            && self.window.has_begun()
+            && !self.fresh
+            && farther < NEAR
+        {
             if !self.expect().await? {
                 break;
             }
             if let Some(delivery) = self.take() {
-                self.has_come(Source::Elsewhere);
+                self.has_come(DeliverySource::Elsewhere);
                 self.pass_over(delivery);
             }
             farther += 1;
@@ -255,8 +268,8 @@ impl Walk {
         Ok(())
     }
 
-    async fn refresh(&mut self) -> Result<(), CutShort> {
-        if self.wear.counts() {
+    async fn refresh(&mut self) -> Result<(), Interrupted> {
+        if self.delivery_limit.counts() {
             self.stop().await?;
             for delivery in std::mem::take(&mut self.ahead) {
                 self.pass_over(delivery);
@@ -267,7 +280,7 @@ impl Walk {
     }
 
     fn pass_over(&mut self, delivery: Delivery) {
-        if self.wear.at_the_end(seen(&delivery)) {
+        if self.delivery_limit.at_the_end(seen(&delivery)) {
             self.keep(delivery);
         }
     }
@@ -278,10 +291,10 @@ impl Walk {
         delivery
     }
 
-    async fn renew(&mut self, stale: Vec<Sent>) -> Result<(), CutShort> {
-        for wave in stale.chunks(WAVE) {
+    async fn renew(&mut self, stale: Vec<Sent>) -> Result<(), Interrupted> {
+        for batch in stale.chunks(WAVE) {
             let mut published = Vec::new();
-            for delivery in wave {
+            for delivery in batch {
                 let renewed = self.marks.renewed.clone();
                 let properties = stamped(delivery, |stamp| {
                     stamp.renewed(&renewed).expect("it is small")
@@ -291,8 +304,8 @@ impl Walk {
                     self.settle(delivery.tag);
                 }
             }
-            for (publish, delivery) in published.into_iter().zip(wave) {
-                let stored = self.desk.confirm(publish).await?;
+            for (publish, delivery) in published.into_iter().zip(batch) {
+                let stored = self.walk_io.confirm(publish).await?;
                 if may_go(Some(stored)) {
                     self.settle(delivery.tag);
                     self.copies += 1;
@@ -304,14 +317,14 @@ impl Walk {
 
     fn publish(&self, to: &str, properties: BasicProperties, original: &Delivery) -> u64 {
         let message = Publish::to_queue(to, Arc::clone(&original.body)).with(properties);
-        self.desk.publish(Method::Publish(Box::new(message)))
+        self.walk_io.publish(Method::Publish(Box::new(message)))
     }
 
     fn settle(&mut self, tag: u64) {
         if self.held.remove(&tag).is_some() {
             let (channel, of_channel) = self.tags.of_channel(tag);
             let number = u16::try_from(channel + 1).expect("a walk parts once");
-            self.desk.acknowledge(number, of_channel);
+            self.walk_io.acknowledge(number, of_channel);
             self.window.settled(tag);
         }
     }
@@ -320,7 +333,7 @@ impl Walk {
 /// A copy of a message that was delivered to the walk.
 fn stamped(
     delivery: &Delivery,
-    copy: impl FnOnce(Stamp<'_>) -> BasicProperties,
+    copy: impl FnOnce(CopyHeaders<'_>) -> BasicProperties,
 ) -> BasicProperties {
     let record = Record::read(
         (0, delivery.tag),
@@ -331,7 +344,7 @@ fn stamped(
         ShortString::from(&*delivery.routing_key),
     );
     let received = &record.received;
-    copy(Stamp {
+    copy(CopyHeaders {
         origin: &Origin::default(),
         properties: &received.properties,
         exchange: received.exchange(),

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use retryrmq_model::{Consume, Declare, Method, Publish};
 
 use super::{
-    super::{PARKED, QUEUE, World},
+    super::{PARKED, QUEUE, Simulation},
     lost,
 };
 use crate::{
@@ -29,7 +29,7 @@ pub(in super::super) fn publishing(copy: Copy) -> Method {
     }))
 }
 
-impl World {
+impl Simulation {
     pub(super) fn perform(&mut self, at: usize, command: Command) {
         let now = self.now();
         let replica = &mut self.replicas[at];
@@ -78,17 +78,20 @@ impl World {
                 at_once,
             } => self.publish_copy(at, token, *copy, at_once),
             Command::Recall => {
-                let unstarted = replica.inbox.drain(..).map(|delivery| delivery.token);
+                let unstarted = replica
+                    .delivery_queue
+                    .drain(..)
+                    .map(|delivery| delivery.token);
                 let input = Input::Recalled(unstarted.collect());
                 if let Some(engine) = &mut replica.engine {
                     engine.on(input, now, &mut replica.wanted);
                 }
             }
             Command::RecallThese { tokens } => {
-                let (late, inbox) = std::mem::take(&mut replica.inbox)
+                let (late, delivery_queue) = std::mem::take(&mut replica.delivery_queue)
                     .into_iter()
                     .partition::<Vec<_>, _>(|delivery| tokens.contains(&delivery.token));
-                replica.inbox = inbox.into();
+                replica.delivery_queue = delivery_queue.into();
                 let late = late.into_iter().map(|delivery| delivery.token);
                 if let Some(engine) = &mut replica.engine {
                     let input = Input::Recalled(late.collect());
@@ -96,7 +99,9 @@ impl World {
                 }
             }
             Command::Withdraw { token } => self.withdraw(at, token),
-            Command::Skip { token } => replica.inbox.retain(|delivery| delivery.token != token),
+            Command::Skip { token } => replica
+                .delivery_queue
+                .retain(|delivery| delivery.token != token),
             Command::EndIntake => {}
             Command::Tell(event) => self.told(at, &event),
         }

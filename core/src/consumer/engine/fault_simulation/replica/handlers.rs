@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use super::{
     super::{
-        World,
-        books::{Kind, OFTEN, number},
+        Simulation,
+        ledger::{HandlerScript, OFTEN, number},
     },
     Replica, Running,
 };
 use crate::{
-    consumer::{Delivery, delivery_queue::Ending, engine::Input},
+    consumer::{Delivery, delivery_queue::HandlerEnd, engine::Input},
     retry::{Failure, Outcome, ParkReason},
 };
 
@@ -18,26 +18,26 @@ impl Running {
     /// Whether its handler crashes its process.
     fn kills(&self) -> bool {
         match self.kind {
-            Kind::Poison => true,
-            Kind::FailsThenKills => self.attempt != 1,
-            Kind::CrashesOnce => self.earlier == 0,
+            HandlerScript::Poison => true,
+            HandlerScript::FailsThenKills => self.attempt != 1,
+            HandlerScript::CrashesOnce => self.earlier == 0,
             _ => false,
         }
     }
 }
 
-impl World {
+impl Simulation {
     /// A handler takes a message, or several.
     pub(super) fn begin(&mut self, at: usize) -> Result<(), String> {
         self.replicas[at].batches += 1;
         let batch = self.replicas[at].batches;
         for taken in 0..self.setting.batch {
-            let next = self.replicas[at].inbox.front();
+            let next = self.replicas[at].delivery_queue.front();
             let Some(number) = next.map(|next| number(next.message.properties())) else {
                 break;
             };
             // It would keep the others for so long as well.
-            let hangs = self.books.kind(number) == Kind::Hangs;
+            let hangs = self.ledger.kind(number) == HandlerScript::Hangs;
             if hangs && taken > 0 {
                 break;
             }
@@ -58,7 +58,8 @@ impl World {
     }
 
     fn take(&mut self, at: usize, batch: u64) -> Result<(), String> {
-        let Some(Delivery { token, message, .. }) = self.replicas[at].inbox.pop_front() else {
+        let Some(Delivery { token, message, .. }) = self.replicas[at].delivery_queue.pop_front()
+        else {
             return Ok(());
         };
         let elsewhere =
@@ -71,13 +72,13 @@ impl World {
             return Err(format!("replica {at} runs beside the active one"));
         }
         let number = number(message.properties());
-        let (kind, earlier) = (self.books.kind(number), self.books.runs(number));
+        let (kind, earlier) = (self.ledger.kind(number), self.ledger.runs(number));
         let (attempt, deferrals) = (message.attempt(), message.state().deferrals);
         self.note(|| format!("replica {at}: attempt {attempt} of {number} ({kind:?}) begins"));
         let time = match kind {
-            Kind::Slow => Duration::from_secs(7),
+            HandlerScript::Slow => Duration::from_secs(7),
             // Longer than `consumer_timeout`.
-            Kind::Hangs if earlier == 0 => Duration::from_secs(35 * 60),
+            HandlerScript::Hangs if earlier == 0 => Duration::from_secs(35 * 60),
             _ => Duration::from_millis(self.random.u64(0..60)),
         };
         let ends_at = self.now + time;
@@ -116,10 +117,10 @@ impl World {
                 self.end(at, running)?;
                 continue;
             }
-            if running.kind == Kind::Fine {
-                self.books.failed_with_others(running.number);
+            if running.kind == HandlerScript::Fine {
+                self.ledger.failed_with_others(running.number);
             }
-            let ending = Ending::Settled(Outcome::retry(Failure::new("with others")));
+            let ending = HandlerEnd::Settled(Outcome::retry(Failure::new("with others")));
             let token = running.token;
             self.tell(at, Input::Ended { token, ending })?;
         }
@@ -130,37 +131,37 @@ impl World {
         let failure = || Failure::new("no");
         let put_off = Outcome::defer(Duration::from_millis(100));
         let outcome = match running.kind {
-            Kind::FailsThenKills if running.attempt == 1 => Outcome::retry(failure()),
-            Kind::Poison | Kind::FailsThenKills => {
-                self.books.hit(running.number);
+            HandlerScript::FailsThenKills if running.attempt == 1 => Outcome::retry(failure()),
+            HandlerScript::Poison | HandlerScript::FailsThenKills => {
+                self.ledger.hit(running.number);
                 self.note(|| format!("replica {at} dies of {}", running.number));
                 self.kill(at);
                 return Ok(());
             }
-            Kind::CrashesOnce if running.earlier == 0 => {
+            HandlerScript::CrashesOnce if running.earlier == 0 => {
                 self.note(|| format!("replica {at} dies of {}", running.number));
                 self.kill(at);
                 return Ok(());
             }
-            Kind::FailsOnce if running.attempt == 1 => Outcome::retry(failure()),
-            Kind::FailsAlways => Outcome::retry(failure()),
-            Kind::Parks => Outcome::Park {
+            HandlerScript::FailsOnce if running.attempt == 1 => Outcome::retry(failure()),
+            HandlerScript::FailsAlways => Outcome::retry(failure()),
+            HandlerScript::Parks => Outcome::Park {
                 reason: ParkReason::Requested,
                 failure: failure(),
             },
-            Kind::Defers if running.deferrals < 2 => put_off,
-            Kind::DefersOften if running.deferrals < OFTEN => put_off,
+            HandlerScript::Defers if running.deferrals < 2 => put_off,
+            HandlerScript::DefersOften if running.deferrals < OFTEN => put_off,
             _ => Outcome::Ack,
         };
         if outcome == Outcome::Ack {
             self.note(|| format!("replica {at}: {} is handled", running.number));
-            self.books.handled(running.number);
+            self.ledger.handled(running.number);
         }
         let token = running.token;
-        let ending = Ending::Settled(outcome);
+        let ending = HandlerEnd::Settled(outcome);
         self.tell(at, Input::Ended { token, ending })?;
-        if running.kind == Kind::AnswersTwice {
-            let ending = Ending::Settled(Outcome::retry(failure()));
+        if running.kind == HandlerScript::AnswersTwice {
+            let ending = HandlerEnd::Settled(Outcome::retry(failure()));
             self.tell(at, Input::Ended { token, ending })?;
         }
         Ok(())

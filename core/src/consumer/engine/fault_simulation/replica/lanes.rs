@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use retryrmq_model::Method;
 
 use super::{
-    super::{World, books::number},
+    super::{Simulation, ledger::number},
     HeldUp, Unconfirmed,
     commands::publishing,
     lost,
 };
 use crate::{
     consumer::engine::Copy,
-    publish::{ChannelQueue, Way, most_channels},
+    publish::{ChannelGrant, ChannelQueue, most_channels},
 };
 
 /// How many channels a client uses where the broker allows more.
@@ -49,7 +49,7 @@ impl Lanes {
     }
 
     /// The way of a lane to a channel, when there are so many for all of them.
-    fn way(&self, lane: usize, most: usize) -> Way {
+    fn way(&self, lane: usize, most: usize) -> ChannelGrant {
         let idle: Vec<_> = self.idle.keys().copied().collect();
         let room = most.saturating_sub(self.idle.len() + self.busy.len());
         let ticket = self.tickets.get(&lane).copied();
@@ -83,7 +83,7 @@ impl Lanes {
     }
 }
 
-impl World {
+impl Simulation {
     /// Publishes the copies whose lanes get a channel.
     pub(super) fn serve_lanes(&mut self, at: usize) {
         let is_due = self.replicas[at].held_up.iter().any(HeldUp::is_due);
@@ -126,8 +126,8 @@ impl World {
             return;
         }
         let channel = match lanes.way(lane, most) {
-            Way::Take(whose) => lanes.idle.remove(&whose),
-            Way::Open => {
+            ChannelGrant::Take(whose) => lanes.idle.remove(&whose),
+            ChannelGrant::Open => {
                 let taken = lanes.publishes.len();
                 let channel = u16::try_from(taken + 1).expect("few channels");
                 lanes.publishes.insert(channel, 0);
@@ -136,7 +136,7 @@ impl World {
                 written.push_back((channel, Method::SelectConfirms));
                 Some(channel)
             }
-            Way::Wait => None,
+            ChannelGrant::Wait => None,
         };
         let Some(channel) = channel else {
             if !lanes.tickets.contains_key(&lane) {

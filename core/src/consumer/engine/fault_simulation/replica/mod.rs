@@ -2,12 +2,12 @@
 
 mod commands;
 mod handlers;
-mod held_up;
+mod held_copies;
 mod lanes;
-mod life;
-mod look;
+mod lifecycle;
 mod plan;
 mod probe;
+mod unreadable_scan;
 mod wire;
 
 use std::{
@@ -20,10 +20,10 @@ use retryrmq_model::{Broker, ConnectionId, Method};
 pub(super) use commands::publishing;
 pub(super) use plan::{consumer, declarations};
 
-use self::{held_up::HeldUp, lanes::Lanes, look::Look};
+use self::{held_copies::HeldUp, lanes::Lanes, unreadable_scan::UnreadableScan};
 use super::{
-    World,
-    books::{Kind, number},
+    Simulation,
+    ledger::{HandlerScript, number},
 };
 use crate::{
     Error, ErrorKind,
@@ -37,7 +37,7 @@ use crate::{
 
 /// What can happen to a replica now.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Choice {
+pub(super) enum ReplicaStep {
     /// Its oldest written method arrives at the broker.
     Writes(usize, Side),
     /// The oldest frame from the broker arrives.
@@ -57,7 +57,7 @@ pub(super) enum Side {
 
 /// A connection, with the frames on their way to the broker.
 #[derive(Debug, Default)]
-struct Line {
+struct SimulatedConnection {
     connection: Option<ConnectionId>,
     written: VecDeque<(u16, Method)>,
 }
@@ -67,7 +67,7 @@ struct Running {
     batch: u64,
     token: Token,
     number: u32,
-    kind: Kind,
+    kind: HandlerScript,
     earlier: u32,
     attempt: u32,
     deferrals: u32,
@@ -87,8 +87,8 @@ pub(super) struct Replica {
     seed: u64,
     engine: Option<Engine>,
     wanted: Commands,
-    consuming: Line,
-    publishing: Line,
+    consuming: SimulatedConnection,
+    publishing: SimulatedConnection,
     /// The channel of the current session, and how many channels the connection had.
     session: u64,
     channel: u16,
@@ -96,7 +96,7 @@ pub(super) struct Replica {
     syncs: VecDeque<u64>,
     /// Messages of that channel whose settlements have not arrived at the broker, by tag.
     with_us: BTreeMap<u64, u32>,
-    inbox: VecDeque<Delivery>,
+    delivery_queue: VecDeque<Delivery>,
     running: Vec<Running>,
     /// How many batches its handlers have taken.
     batches: u64,
@@ -128,7 +128,7 @@ pub(super) struct Replica {
     internal_errors: InternalErrors,
     opened: Duration,
     moves: u64,
-    look: Option<Look>,
+    scan: Option<UnreadableScan>,
 }
 
 impl Replica {
@@ -138,13 +138,13 @@ impl Replica {
             seed,
             engine: None,
             wanted: Commands::default(),
-            consuming: Line::default(),
-            publishing: Line::default(),
+            consuming: SimulatedConnection::default(),
+            publishing: SimulatedConnection::default(),
             session: 0,
             channel: 0,
             syncs: VecDeque::new(),
             with_us: BTreeMap::new(),
-            inbox: VecDeque::new(),
+            delivery_queue: VecDeque::new(),
             running: Vec::new(),
             batches: 0,
             unconfirmed: BTreeMap::new(),
@@ -165,7 +165,7 @@ impl Replica {
             internal_errors: InternalErrors::default(),
             opened: Duration::ZERO,
             moves: 0,
-            look: None,
+            scan: None,
         }
     }
 
@@ -179,7 +179,7 @@ impl Replica {
         broker: &Broker,
         at: usize,
         concurrency: usize,
-        choices: &mut Vec<Choice>,
+        choices: &mut Vec<ReplicaStep>,
     ) {
         if self.engine.is_none() {
             return;
@@ -189,14 +189,14 @@ impl Replica {
             (Side::Publishing, &self.publishing),
         ] {
             if !line.written.is_empty() {
-                choices.push(Choice::Writes(at, side));
+                choices.push(ReplicaStep::Writes(at, side));
             }
             if line.connection.is_some_and(|id| broker.outbound(id) > 0) {
-                choices.push(Choice::Reads(at, side));
+                choices.push(ReplicaStep::Reads(at, side));
             }
         }
-        if !self.inbox.is_empty() && !self.closing && self.handlers() < concurrency {
-            choices.push(Choice::Begins(at));
+        if !self.delivery_queue.is_empty() && !self.closing && self.handlers() < concurrency {
+            choices.push(ReplicaStep::Begins(at));
         }
     }
 
@@ -214,7 +214,7 @@ impl Replica {
             self.opens.map(|(_, at)| at),
             self.starts,
             self.marks,
-            self.look.as_ref().map(Look::until),
+            self.scan.as_ref().map(UnreadableScan::until),
             self.held_up.iter().filter_map(HeldUp::due_at).min(),
         ]
         .into_iter()
@@ -235,7 +235,7 @@ impl Replica {
         }
     }
 
-    fn line(&mut self, side: Side) -> &mut Line {
+    fn line(&mut self, side: Side) -> &mut SimulatedConnection {
         match side {
             Side::Consuming => &mut self.consuming,
             Side::Publishing => &mut self.publishing,
@@ -247,7 +247,7 @@ fn lost() -> Error {
     Error::new(ErrorKind::ConnectionLost, "the connection was lost")
 }
 
-impl World {
+impl Simulation {
     pub(super) fn now(&self) -> Now {
         Now {
             at: self.now,
@@ -264,9 +264,9 @@ impl World {
         self.broker.send(id, channel, method);
     }
 
-    pub(super) fn replica_step(&mut self, choice: Choice) -> Result<(), String> {
+    pub(super) fn replica_step(&mut self, choice: ReplicaStep) -> Result<(), String> {
         match choice {
-            Choice::Writes(at, side) => {
+            ReplicaStep::Writes(at, side) => {
                 let line = self.replicas[at].line(side);
                 if let (Some(id), Some((channel, method))) =
                     (line.connection, line.written.pop_front())
@@ -275,7 +275,7 @@ impl World {
                 }
                 Ok(())
             }
-            Choice::Reads(at, side) => {
+            ReplicaStep::Reads(at, side) => {
                 let Some(id) = self.replicas[at].line(side).connection else {
                     return Ok(());
                 };
@@ -287,9 +287,9 @@ impl World {
                     Some((channel, frame)) => self.publisher_of_copies_hears(at, channel, &frame),
                 }
             }
-            Choice::Begins(at) => self.begin(at),
-            Choice::OperatorWrites(at, side) => self.operator_writes(at, side),
-            Choice::OperatorReads(at, side) => self.operator_reads(at, side),
+            ReplicaStep::Begins(at) => self.begin(at),
+            ReplicaStep::OperatorWrites(at, side) => self.operator_writes(at, side),
+            ReplicaStep::OperatorReads(at, side) => self.operator_reads(at, side),
         }
     }
 
@@ -303,9 +303,9 @@ impl World {
             replica.opens = None;
             self.open(at, session)?;
         }
-        let is_over = |look: &mut Look| look.until() <= self.now;
-        if let Some(look) = self.replicas[at].look.take_if(is_over) {
-            self.end_look(at, look)?;
+        let is_over = |scan: &mut UnreadableScan| scan.until() <= self.now;
+        if let Some(scan) = self.replicas[at].scan.take_if(is_over) {
+            self.end_scan(at, scan)?;
         }
         while let Some(place) = self.replicas[at]
             .running
@@ -373,7 +373,9 @@ impl World {
             if engine.is_pausing() && !replica.wanted.deliveries.is_empty() {
                 return Err(format!("replica {at} hands out a message in a pause"));
             }
-            replica.inbox.extend(replica.wanted.deliveries.drain(..));
+            replica
+                .delivery_queue
+                .extend(replica.wanted.deliveries.drain(..));
             let most = 3 * usize::from(self.setting.prefetch) + 3 * 64 + 2;
             if engine.outstanding() > most {
                 return Err(format!(
@@ -387,9 +389,9 @@ impl World {
                 if finished {
                     // A copy may still be on its way.
                     for (_, received) in engine.held() {
-                        self.books.may_be_doubled(number(&received.properties));
+                        self.ledger.may_be_doubled(number(&received.properties));
                     }
-                    engine.give_back_the_rest(&mut replica.wanted);
+                    engine.requeue_remaining(&mut replica.wanted);
                     for command in std::mem::take(&mut replica.wanted.list) {
                         self.perform(at, command);
                     }

@@ -21,7 +21,7 @@ pub(in super::super) fn consumer(setting: &Setting) -> Consumer {
     }
 }
 
-/// The queues of a consumer's plan, and those of the ladder that its handlers may use.
+/// The queues of a consumer's plan, and those of the delay steps that its handlers may use.
 pub(in super::super) fn declarations(setting: &Setting) -> Vec<Declare> {
     let mut all = planned(setting);
     if setting.strategy != Strategy::RetryQueues {

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use retryrmq_model::{ConnectionId, Declare, Frame, Method, Publish};
 
-use super::super::World;
+use super::super::Simulation;
 use super::plan::{consumer, declared};
 use crate::topology::{
-    Next, PROBE_QUEUES, Probe, TRIES, asks_at_least_once, probe_arguments, probe_queue,
+    PROBE_QUEUES, Probe, ProbeStep, TRIES, asks_at_least_once, probe_arguments, probe_queue,
 };
 
 /// How long it may take.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIME_LIMIT: Duration = Duration::from_secs(3);
 
-impl World {
+impl Simulation {
     /// Whether a replica may consume: the broker holds what it cannot dead-letter, or that was not found out.
     pub(super) fn may_rely_on_the_broker(&mut self, at: usize) -> bool {
         let plan = consumer(&self.setting).plan();
@@ -36,7 +36,7 @@ impl World {
 
     fn holds(&mut self, queue: &str) -> Option<bool> {
         let connection = self.broker.connect()?;
-        let until = self.now + PATIENCE;
+        let until = self.now + TIME_LIMIT;
         // Whoever uses a name at the same time has arguments of their own, so that others take another one.
         let first = self.random.u64(..PROBE_QUEUES);
         let mut names = (first..first + PROBE_QUEUES).map(|number| probe_queue(queue, number));
@@ -45,23 +45,23 @@ impl World {
         self.broker.send(connection, 1, Method::OpenChannel);
         let declare = Method::Declare(Box::new(declared(&probe, arguments)));
         self.broker.send(connection, 1, declare);
-        let (mut questions, mut next, mut channel) = (Probe::default(), Next::Publish, 1);
+        let (mut questions, mut next, mut channel) = (Probe::default(), ProbeStep::Publish, 1);
         let answer = loop {
             next = match next {
-                Next::Publish => {
+                ProbeStep::Publish => {
                     channel += 1;
                     match self.accepts(connection, channel, &probe, until) {
                         Some(is_taken) => questions.published(is_taken),
                         None => break None,
                     }
                 }
-                Next::Look => match self.ready_in(connection, &probe) {
+                ProbeStep::Look => match self.ready_in(connection, &probe) {
                     Some(ready) => questions.looked(ready),
                     None => break None,
                 },
-                Next::Done(answer) => break answer,
+                ProbeStep::Done(answer) => break answer,
             };
-            if next == Next::Look && !self.pass_a_moment(until) {
+            if next == ProbeStep::Look && !self.pass_a_moment(until) {
                 break None;
             }
         };
@@ -96,8 +96,8 @@ impl World {
     }
 
     fn ready_in(&mut self, connection: ConnectionId, queue: &str) -> Option<u32> {
-        let look = Method::Declare(Box::new(Declare::passive(queue)));
-        self.broker.send(connection, 1, look);
+        let scan = Method::Declare(Box::new(Declare::passive(queue)));
+        self.broker.send(connection, 1, scan);
         let frames = std::iter::from_fn(|| self.broker.receive(connection));
         let counts = frames.filter_map(|(_, frame)| match frame {
             Frame::Declared { messages, .. } => Some(messages),

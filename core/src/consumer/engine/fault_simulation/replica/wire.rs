@@ -4,13 +4,13 @@ use lapin::protocol::AMQPError;
 use retryrmq_model::{Delivery as Sent, Frame};
 
 use super::{
-    super::{PARKED, World, books::number},
-    Line, Replica, Unconfirmed, lost,
+    super::{PARKED, Simulation, ledger::number},
+    Replica, SimulatedConnection, Unconfirmed, lost,
 };
 use crate::{
     Error, ErrorKind,
     connection::{Operation, refusal},
-    consumer::engine::{Arrival, Engine, Input},
+    consumer::engine::{Engine, IncomingDelivery, Input},
     types::ShortString,
     unreadable::Reasons,
 };
@@ -19,7 +19,7 @@ use crate::{
 /// may be to another replica first.
 const TIMEOUTS: u32 = 3;
 
-impl World {
+impl Simulation {
     pub(super) fn consumer_hears(
         &mut self,
         at: usize,
@@ -37,7 +37,7 @@ impl World {
             // The broker silently takes back messages that were held for too long and whose consumer is gone.
             let is_with = |replica: &Replica| replica.with_us.values().any(|held| *held == number);
             if redelivered && self.replicas.iter().any(is_with) {
-                self.books.may_be_doubled(number);
+                self.ledger.may_be_doubled(number);
             }
             self.replicas[at].with_us.insert(delivery.tag, number);
             self.replicas[at].stored.remove(&number);
@@ -48,7 +48,7 @@ impl World {
         ) {
             self.comes_again(at);
         }
-        if self.is_out_of_patience(at, &frame) {
+        if self.has_timed_out(at, &frame) {
             return Err(format!("replica {at} kept a message for too long"));
         }
         let consumer = |tag: &str| tag.parse().unwrap_or(0);
@@ -90,7 +90,7 @@ impl World {
                 Input::Lost { session, why }
             }
             Frame::CloseConnection(why) => {
-                self.replicas[at].consuming = Line::default();
+                self.replicas[at].consuming = SimulatedConnection::default();
                 let by_error = why.code == 541;
                 if by_error {
                     self.note(|| format!("replica {at} loses its connection: {}", why.text));
@@ -106,11 +106,11 @@ impl World {
     }
 
     /// Whether the `consumer_timeout` is over, and no handler can be the cause.
-    fn is_out_of_patience(&mut self, at: usize, frame: &Frame) -> bool {
+    fn has_timed_out(&mut self, at: usize, frame: &Frame) -> bool {
         let (setting, faults) = (&self.setting, self.setting.faults);
         let ended = match frame {
             Frame::CloseChannel(why) => why.text.contains("timed out"),
-            Frame::Cancel { .. } => !(faults.tidying || faults.broker),
+            Frame::Cancel { .. } => !(faults.work_queue_changes || faults.broker),
             _ => false,
         };
         if setting.patience.is_some() {
@@ -126,14 +126,14 @@ impl World {
     fn suspect(&mut self, at: usize, by_error: bool) {
         let replica = &mut self.replicas[at];
         let lived = self.now.saturating_sub(replica.opened);
-        let singly = replica.engine.as_ref().map(Engine::singly);
+        let one_by_one = replica.engine.as_ref().map(Engine::one_by_one);
         let reasons = Reasons {
             moved: replica.moves,
             stopped: 0,
         };
         replica
             .internal_errors
-            .lost(by_error, lived, reasons, singly.unwrap_or_default());
+            .lost(by_error, lived, reasons, one_by_one.unwrap_or_default());
     }
 
     pub(super) fn publisher_of_copies_hears(
@@ -180,7 +180,7 @@ impl World {
                     Err(Error::new(ErrorKind::Unroutable, "there is no such queue"))
                 } else if stored {
                     if what.0 == PARKED {
-                        self.books.parked(number);
+                        self.ledger.parked(number);
                     }
                     replica.stored.insert(number, self.now);
                     Ok(safe_from)
@@ -233,14 +233,14 @@ impl World {
         };
         for (token, received) in engine.held() {
             if !replica.running.iter().any(|one| one.token == token) {
-                self.books.hit(number(&received.properties));
+                self.ledger.hit(number(&received.properties));
             }
         }
     }
 
     pub(super) fn hit_running(&mut self, at: usize) {
         for running in &self.replicas[at].running {
-            self.books.hit(running.number);
+            self.ledger.hit(running.number);
         }
     }
 
@@ -254,7 +254,7 @@ impl World {
         self.note(|| format!("replica {at}: the publishing connection is cut"));
         self.broker.cut(id);
         for copy in unconfirmed.into_values() {
-            self.books.may_be_doubled(copy.number);
+            self.ledger.may_be_doubled(copy.number);
             let (token, stored) = (copy.token, Err(lost()));
             let _ = self.tell(at, Input::Copied { token, stored });
         }
@@ -263,8 +263,8 @@ impl World {
     }
 }
 
-fn arrival(sent: &Sent) -> Arrival {
-    Arrival {
+fn arrival(sent: &Sent) -> IncomingDelivery {
+    IncomingDelivery {
         tag: sent.tag,
         redelivered: sent.redelivered,
         exchange: ShortString::from(&*sent.exchange),

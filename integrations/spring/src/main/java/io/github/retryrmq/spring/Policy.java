@@ -256,8 +256,8 @@ public final class Policy {
         return one.compareTo(other) < 0 ? one : other;
     }
 
-    /** The shortest rung of the ladder that is not shorter than {@code millis}; for delays that a listener chooses. */
-    static long rung(long millis) {
+    /** The shortest delay step that is not shorter than {@code millis}; for delays that a listener chooses. */
+    static long delayStep(long millis) {
         long[] r10 = {100, 125, 160, 200, 250, 320, 400, 500, 630, 800};
         for (long power = 1;; power *= 10) {
             for (long hundredths : r10) {

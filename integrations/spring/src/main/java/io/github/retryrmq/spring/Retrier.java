@@ -281,8 +281,8 @@ final class Retrier {
     }
 
     private Route chosen(long delay) throws IOException {
-        long rung = Policy.rung(delay);
-        return has(rung) ? new Route(name(rung), rung > delay ? delay : null) : instead(delay);
+        long step = Policy.delayStep(delay);
+        return has(step) ? new Route(name(step), step > delay ? delay : null) : instead(delay);
     }
 
     /** Another waiting queue, if the right one is not available; null if there is none, and the original is kept. */

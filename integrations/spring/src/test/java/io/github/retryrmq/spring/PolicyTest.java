@@ -56,10 +56,10 @@ class PolicyTest {
     }
 
     @Test
-    void fingerprintsAndRungsAreThoseOfTheContract() {
+    void fingerprintsAndDelayStepsAreThoseOfTheContract() {
         assertThat(Failure.fingerprint("Timeout", "connect to 10.0.0.7:5432")).isEqualTo("36567b941ac2e6b8");
         assertThat(Failure.fingerprint("", "")).isEqualTo("af63c74c8601c8dd");
-        assertThat(List.of(Policy.rung(1), Policy.rung(2), Policy.rung(11), Policy.rung(1_000), Policy.rung(1_001)))
+        assertThat(List.of(Policy.delayStep(1), Policy.delayStep(2), Policy.delayStep(11), Policy.delayStep(1_000), Policy.delayStep(1_001)))
                 .containsExactly(1L, 2L, 13L, 1_000L, 1_250L);
     }
 }

@@ -1,0 +1,361 @@
+//! What waits in Redis: real Valkey and Redis servers, beside each broker.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+};
+
+use retryrmq_harness::{
+    QueueType, Vhost, eventually,
+    lapin::{
+        BasicProperties,
+        types::{AMQPValue, FieldTable, ShortString},
+    },
+    on_brokers,
+};
+use retryrmq_serve::store::{Store, redis::RedisStore};
+use rustix::process::Signal;
+
+use crate::{
+    fixture::{
+        DEADLINE, INTAKE, NativeConsumer, Replica, declare, id, policy, program, take, text,
+    },
+    server::{KINDS, Servers, available, on_kinds},
+};
+
+/// A policy, and the store of `servers` with leases that end soon.
+fn file(retry: &str, servers: &Servers) -> tempfile::NamedTempFile {
+    policy(&format!(
+        "[defaults]\nretry = \"{retry}\"\n[store.redis]\naddresses = [\"{}\"]\nlease = \"2s\"\ntimeout = \"3s\"\n",
+        servers.address(0)
+    ))
+}
+
+fn store(servers: &Servers, vhost: &Vhost) -> RedisStore {
+    RedisStore::new(&servers.configuration(), vhost.name()).unwrap()
+}
+
+async fn waiting(store: &RedisStore) -> Result<u64, String> {
+    let lines = store.count().await.map_err(|why| why.to_string())?;
+    Ok(lines.iter().map(|(_, count)| count).sum())
+}
+
+async fn is_empty(store: &RedisStore) {
+    eventually(DEADLINE, "the store is empty", || async {
+        match waiting(store).await {
+            Ok(0) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+}
+
+/// No queue of this virtual host is one in which messages wait.
+async fn no_waiting_queue(vhost: &Vhost) {
+    let queues = vhost.queues().await;
+    let names: Vec<_> = queues.iter().map(|queue| queue.name()).collect();
+    assert!(
+        !names.is_empty() && names.iter().all(|name| !name.contains(".retry.")),
+        "{names:?}"
+    );
+}
+
+/// A server of its own of one kind, where there are any.
+fn one_server(kind: &'static str, lines: &[&str]) -> Option<Servers> {
+    available().then(|| {
+        let servers = Servers::new(kind);
+        servers.start(0, lines);
+        servers
+    })
+}
+
+#[tokio::test]
+async fn what_fails_waits_in_redis_comes_back_to_its_own_queue_and_is_parked_when_spent() {
+    on_kinds(&[], |servers| async move {
+        let servers = Arc::new(servers);
+        on_brokers(|broker| {
+            let servers = Arc::clone(&servers);
+            async move {
+                let vhost = broker.vhost().await;
+                let amqp = vhost.connect().await;
+                // The jitter puts an expiration on each waiting copy, which must not come back with it.
+                let file = file("fixed(1s, retries=2, jitter=0.5)", &servers);
+                let replica = Replica::start(&vhost, Some(file.path())).await;
+                declare(&amqp, "orders", QueueType::Quorum, true).await;
+                declare(&amqp, "billing", QueueType::Classic, false).await;
+                let seen = Arc::<Mutex<BTreeMap<String, Vec<usize>>>>::default();
+                let noted = Arc::clone(&seen);
+                let _orders = NativeConsumer::start(&vhost, "orders", move |seen| {
+                    assert_eq!(seen.body, b"x");
+                    assert_eq!(*seen.properties.delivery_mode(), Some(2));
+                    if seen.attempt() > 1 {
+                        assert_eq!(seen.properties.expiration(), &None);
+                        assert_eq!(seen.properties.user_id(), &None);
+                    }
+                    let mut noted = noted.lock().unwrap();
+                    noted
+                        .entry(seen.id.clone())
+                        .or_default()
+                        .push(seen.attempt());
+                    false
+                })
+                .await;
+                let billed = Arc::<Mutex<Vec<usize>>>::default();
+                let noted = Arc::clone(&billed);
+                let _billing = NativeConsumer::start(&vhost, "billing", move |seen| {
+                    assert_eq!(seen.id, "bill", "another queue's message came");
+                    noted.lock().unwrap().push(seen.attempt());
+                    seen.attempt() > 1
+                })
+                .await;
+                for number in 0..20 {
+                    let properties: BasicProperties = id(&number.to_string());
+                    let properties = properties
+                        .with_delivery_mode(2)
+                        .with_user_id(ShortString::from("guest"))
+                        .with_expiration(ShortString::from("600000"));
+                    amqp.publish_with("orders", "x", properties).await;
+                }
+                amqp.publish_with("billing", "x", id("bill")).await;
+                let parked = take(&amqp, "orders.parked", 20).await;
+                for message in &parked {
+                    let headers = message.properties.headers().clone().unwrap();
+                    let headers = headers.inner();
+                    assert_eq!(headers["x-retry-parked-reason"], text("exhausted"));
+                    assert_eq!(headers["x-retry-user-id"], text("guest"));
+                    assert_eq!(headers["x-retry-expiration"], text("600000"));
+                }
+                let seen = seen.lock().unwrap().clone();
+                assert_eq!(seen.len(), 20, "{seen:?}");
+                assert!(
+                    seen.values().all(|attempts| *attempts == [1, 2, 3]),
+                    "{seen:?}"
+                );
+                eventually(DEADLINE, "the bill came back", || async {
+                    billed.lock().unwrap().as_slice() == [1, 2]
+                })
+                .await;
+                is_empty(&store(&servers, &vhost)).await;
+                no_waiting_queue(&vhost).await;
+                replica
+                    .counts("retryrmq_serve_store_published_total", 41)
+                    .await;
+                replica
+                    .counts("retryrmq_serve_store_late_seconds_count", 41)
+                    .await;
+                let (_, metrics) = replica.page("/metrics").await;
+                assert_eq!(metrics.matches("# EOF").count(), 1, "{metrics}");
+                assert_eq!(replica.page("/readyz").await.0, 200);
+                assert!(replica.end().await.success());
+            }
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn redis_and_a_replica_that_are_killed_lose_nothing() {
+    on_brokers(|broker| async move {
+        let Some(servers) = one_server(KINDS[0], &[]) else {
+            return;
+        };
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let file = file("fixed(5s, retries=5)", &servers);
+        let one = Replica::start(&vhost, Some(file.path())).await;
+        let other = Replica::start(&vhost, Some(file.path())).await;
+        declare(&amqp, "orders", QueueType::Quorum, true).await;
+        let done = Arc::<Mutex<BTreeSet<String>>>::default();
+        let noted = Arc::clone(&done);
+        let _native = NativeConsumer::start(&vhost, "orders", move |seen| {
+            let again = seen.attempt() > 1;
+            if again {
+                noted.lock().unwrap().insert(seen.id.clone());
+            }
+            again
+        })
+        .await;
+        for number in 0..40 {
+            amqp.publish_with("orders", "x", id(&number.to_string()))
+                .await;
+        }
+        let store = store(&servers, &vhost);
+        eventually(DEADLINE, "some wait in Redis", || async {
+            waiting(&store).await.is_ok_and(|count| count > 0)
+        })
+        .await;
+        servers.tell("kill", 0, &[]);
+        for number in 40..80 {
+            amqp.publish_with("orders", "x", id(&number.to_string()))
+                .await;
+        }
+        eventually(DEADLINE, "the probe names the store", || async {
+            let (status, why) = other.page("/readyz").await;
+            if status == 503 && why.contains("stays in the intake") && why.contains("Redis at") {
+                Ok(())
+            } else {
+                Err(format!("{status} {why}"))
+            }
+        })
+        .await;
+        one.kill().await;
+        servers.start(0, &[]);
+        eventually(DEADLINE, "all of them came back", || async {
+            let count = done.lock().unwrap().len();
+            if count == 80 {
+                Ok(())
+            } else {
+                Err(count.to_string())
+            }
+        })
+        .await;
+        is_empty(&store).await;
+        eventually(DEADLINE, "nothing is left, and it is ready", || async {
+            let left = [amqp.depth("orders").await, amqp.depth(INTAKE).await];
+            let (status, why) = other.page("/readyz").await;
+            if left == [Some(0), Some(0)] && status == 200 {
+                Ok(())
+            } else {
+                Err(format!("{left:?}, {status} {why}"))
+            }
+        })
+        .await;
+        assert_eq!(amqp.depth("orders.parked").await, None, "none was parked");
+        no_waiting_queue(&vhost).await;
+        assert!(other.end().await.success());
+    })
+    .await;
+}
+
+/// RabbitMQ 4 marks what was rejected in a quorum queue as redelivered, when the intake hands it out for the first time.
+#[tokio::test]
+async fn of_messages_that_are_alike_every_one_comes_back() {
+    const TICKS: usize = 40;
+    on_brokers(|broker| async move {
+        let Some(servers) = one_server(KINDS[0], &[]) else {
+            return;
+        };
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let file = file("fixed(2s, retries=5)", &servers);
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        declare(&amqp, "ticks", QueueType::Quorum, true).await;
+        for _ in 0..TICKS {
+            amqp.publish_with("ticks", "tick", BasicProperties::default())
+                .await;
+        }
+        let came_back = Arc::<Mutex<usize>>::default();
+        let noted = Arc::clone(&came_back);
+        let _native = NativeConsumer::start(&vhost, "ticks", move |seen| {
+            let again = seen.attempt() > 1;
+            *noted.lock().unwrap() += usize::from(again);
+            again
+        })
+        .await;
+        eventually(DEADLINE, "each of them came back", || async {
+            let count = *came_back.lock().unwrap();
+            if count >= TICKS {
+                Ok(())
+            } else {
+                Err(count.to_string())
+            }
+        })
+        .await;
+        is_empty(&store(&servers, &vhost)).await;
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_has_no_queue_any_more_is_parked_with_a_sentence() {
+    on_brokers(|broker| async move {
+        let Some(servers) = one_server(KINDS[0], &[]) else {
+            return;
+        };
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let file = file("fixed(3s, retries=5)", &servers);
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        declare(&amqp, "orders", QueueType::Quorum, true).await;
+        amqp.publish_with("orders", "x", id("lonely")).await;
+        // A client defers its third attempt.
+        let mut headers = FieldTable::default();
+        headers.insert("x-retry-handover".into(), text("defer"));
+        headers.insert("x-retry-queue".into(), text("orders"));
+        headers.insert("x-retry-after".into(), AMQPValue::LongLongInt(3_000));
+        headers.insert("x-retry-count".into(), AMQPValue::LongLongInt(2));
+        let deferred = id("deferred").with_headers(headers);
+        amqp.publish_with("retryrmq.handover", "x", deferred).await;
+        let native = NativeConsumer::start(&vhost, "orders", |_| false).await;
+        let store = store(&servers, &vhost);
+        eventually(DEADLINE, "both wait", || async {
+            waiting(&store).await == Ok(2)
+        })
+        .await;
+        drop(native);
+        amqp.delete("orders").await;
+        let mut parked = take(&amqp, "orders.parked", 2).await;
+        parked.sort_by_key(|message| message.id() == Some("deferred"));
+        let counts = parked.iter().map(|message| {
+            let headers = message.properties.headers().clone().unwrap();
+            headers.inner()["x-retry-count"].clone()
+        });
+        assert_eq!(
+            counts.collect::<Vec<_>>(),
+            [0, 2].map(AMQPValue::LongLongInt),
+            "with which the last attempt began"
+        );
+        let headers = parked[0].properties.headers().clone().unwrap();
+        assert_eq!(
+            headers.inner()["x-retry-error"],
+            text(
+                "it has waited, and cannot come back to orders: there is no queue `orders`; declare it, or check its name and the virtual host; once that is mended, replay it"
+            )
+        );
+        assert_eq!(parked[0].id(), Some("lonely"));
+        is_empty(&store).await;
+        replica
+            .counts("retryrmq_serve_store_given_up_total", 2)
+            .await;
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_store_that_would_lose_messages_ends_the_start() {
+    let Some(servers) = one_server(KINDS[1], &["appendonly no"]) else {
+        return;
+    };
+    let file = file("fixed(1s)", &servers);
+    let done = program()
+        .args(["--listen", "127.0.0.1:0", "--config"])
+        .arg(file.path())
+        .output()
+        .await
+        .unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(5), "{said}");
+    assert!(said.contains("`appendonly yes`"), "{said}");
+}
+
+#[tokio::test]
+async fn a_reload_never_changes_the_store() {
+    on_brokers(|broker| async move {
+        let Some(servers) = one_server(KINDS[0], &[]) else {
+            return;
+        };
+        let vhost = broker.vhost().await;
+        let file = file("fixed(1s)", &servers);
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        std::fs::write(file.path(), "[defaults]\nretry = \"fixed(2s)\"\n").unwrap();
+        replica.signal(Signal::HUP);
+        let said = replica.says("policy file is refused").await;
+        let error = said["error"].as_str().unwrap();
+        assert!(error.contains("restart the service"), "{error}");
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
