@@ -13,18 +13,18 @@ import types
 from collections.abc import Callable
 from typing import Annotated, Any, ForwardRef, Literal, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
 
-from ._callables import checked_callable, is_async, name_of, signature_of
 from ._native import Message
+from ._signatures import checked_callable, is_async, name_of, signature_of
 from .errors import InvalidOptionError, InvalidTypeError
 from .outcome import described, invalid_body
 
 #: How many invalid fields of a body are named.
-_MOST = 10
+_MAX_FIELDS = 10
 
 _Decode = Callable[[bytes], Any]
 
 
-class _Invalid(NamedTuple):
+class _InvalidBody(NamedTuple):
     """What is wrong with a body, without the body."""
 
     #: The name of the validator's error, and those of its base classes.
@@ -33,7 +33,7 @@ class _Invalid(NamedTuple):
     said: str
 
 
-class _Taken(NamedTuple):
+class _HandlerParameters(NamedTuple):
     """What a handler takes."""
 
     #: The type of the body.
@@ -42,26 +42,26 @@ class _Taken(NamedTuple):
     message: bool
 
 
-def with_body(handler: Callable[..., Any], when_invalid: str | None) -> Callable[[Message], Any]:
+def with_typed_body(handler: Callable[..., Any], when_invalid: str | None) -> Callable[[Message], Any]:
     """The handler as a function of a message. If it takes a message, that is the handler itself.
 
     Raises if the body cannot be decoded into the type that the handler takes.
     """
-    taken = _taken(handler)
-    if taken is None:
+    parameters = _handler_parameters(handler)
+    if parameters is None:
         checked_callable("the handler", handler, "with the message and nothing else", object())
         if when_invalid is not None:
             raise InvalidOptionError(
                 "`invalid_body` needs a handler whose first parameter is annotated with the type of the body"
             )
         return handler
-    if taken.message:
+    if parameters.message:
         checked_callable("the handler", handler, "with the body and the message", object(), object())
     else:
         checked_callable("the handler", handler, "with the body and nothing else", object())
-    decode = _decoding(taken.body, is_retried=when_invalid == "retry")
+    decode = _decoder(parameters.body, is_retried=when_invalid == "retry")
     if not is_async(handler):
-        if taken.message:
+        if parameters.message:
             return lambda msg: handler(decode(msg.body), msg)
         return lambda msg: handler(decode(msg.body))
 
@@ -71,10 +71,10 @@ def with_body(handler: Callable[..., Any], when_invalid: str | None) -> Callable
     async def decoded_with_message(msg: Message) -> Any:
         return await handler(decode(msg.body), msg)
 
-    return decoded_with_message if taken.message else decoded
+    return decoded_with_message if parameters.message else decoded
 
 
-def of_batches(handler: Callable[..., Any], when_invalid: str | None) -> Callable[[Any], Any]:
+def checked_batch_handler(handler: Callable[..., Any], when_invalid: str | None) -> Callable[[Any], Any]:
     """The handler, which gets lists of messages. Raises if it expects something else."""
     checked_callable("the handler", handler, "with a list of messages and nothing else", [])
     if when_invalid is not None:
@@ -93,7 +93,7 @@ def of_batches(handler: Callable[..., Any], when_invalid: str | None) -> Callabl
 # What the handler takes.
 
 
-def _taken(handler: Callable[..., Any]) -> _Taken | None:
+def _handler_parameters(handler: Callable[..., Any]) -> _HandlerParameters | None:
     """``None`` if it takes the message alone, or if that cannot be known."""
     signature = signature_of(handler)
     first, second = _parameter(signature, 0), _parameter(signature, 1)
@@ -125,7 +125,7 @@ def _taken(handler: Callable[..., Any]) -> _Taken | None:
         if second_type is not inspect.Parameter.empty:
             raise InvalidTypeError(f"`{second.name}` of the handler is its message: annotate it as `retryrmq.Message`")
         takes_message = True
-    return _Taken(body, takes_message)
+    return _HandlerParameters(body, takes_message)
 
 
 def _parameter(signature: inspect.Signature | None, index: int) -> inspect.Parameter | None:
@@ -140,23 +140,25 @@ def _annotation(handler: Callable[..., Any], parameter: inspect.Parameter) -> An
     annotation = parameter.annotation
     while isinstance(text := getattr(annotation, "__forward_arg__", annotation), str):
         annotation = _evaluated(handler, parameter.name, text, lambda known, local: eval(text, known, local))
-    if _has_text(annotation):
+    if _has_forward_reference(annotation):
         found = annotation
-        annotation = _evaluated(handler, parameter.name, str(found), lambda known, local: _filled(found, known, local))
+        annotation = _evaluated(
+            handler, parameter.name, str(found), lambda known, local: _resolved(found, known, local)
+        )
     return annotation
 
 
-def _has_text(annotation: Any) -> bool:
+def _has_forward_reference(annotation: Any) -> bool:
     """Whether a type in it is text, as in ``list["Order"]``."""
     if get_origin(annotation) is Literal:
         return False
     inner = get_args(annotation)
     if get_origin(annotation) is Annotated:
         inner = inner[:1]  # what else there is says something about it
-    return any(isinstance(getattr(it, "__forward_arg__", it), str) or _has_text(it) for it in inner)
+    return any(isinstance(getattr(it, "__forward_arg__", it), str) or _has_forward_reference(it) for it in inner)
 
 
-def _filled(annotation: Any, known: dict[str, Any], local: dict[str, Any]) -> Any:
+def _resolved(annotation: Any, known: dict[str, Any], local: dict[str, Any]) -> Any:
     """The annotation with types in the place of texts."""
 
     def handler() -> None: ...
@@ -186,7 +188,7 @@ def _evaluated(
     evaluate: Callable[[dict[str, Any], dict[str, Any]], Any],
 ) -> Any:
     function = _function_of(handler)
-    known, local = getattr(function, "__globals__", {}), _names_around(function)
+    known, local = getattr(function, "__globals__", {}), _enclosing_locals(function)
     try:
         return evaluate(known, local)
     except Exception as error:
@@ -210,7 +212,7 @@ def _function_of(handler: Any) -> Any:
     return inspect.unwrap(getattr(type(handler), "__call__", None))  # type: ignore[arg-type] # noqa: B004
 
 
-def _names_around(function: Any) -> dict[str, Any]:
+def _enclosing_locals(function: Any) -> dict[str, Any]:
     """The local variables of the running functions in which the handler is defined: its type may be defined beside it."""
     names: dict[str, Any] = {}
     # `Service.main.<locals>.handle` is defined in a function with the name `main`.
@@ -233,12 +235,12 @@ def _is_message(annotation: Any) -> bool:
 # How the body is decoded.
 
 
-def _decoding(kind: Any, is_retried: bool) -> _Decode:
-    check = _checking(kind)
+def _decoder(kind: Any, is_retried: bool) -> _Decode:
+    check = _validator(kind)
 
     def decode(body: bytes) -> Any:
         found = check(body)
-        if type(found) is not _Invalid:
+        if type(found) is not _InvalidBody:
             return found
         # Not where the validator's error is handled: its text quotes the body, and it would be the context of this one.
         raise invalid_body(found.said, found.error_type, found.kinds, is_retried)
@@ -246,40 +248,40 @@ def _decoding(kind: Any, is_retried: bool) -> _Decode:
     return decode
 
 
-def _checking(kind: Any) -> Callable[[bytes], Any]:
+def _validator(kind: Any) -> Callable[[bytes], Any]:
     """A function that decodes, or returns what is wrong."""
-    plain = _plain(kind)
+    plain = _untyped_container(kind)
     if plain is not None:
-        return functools.partial(_by_json, plain)
-    if not _is_of_msgspec(kind):
-        pydantic = _imported("pydantic")
+        return functools.partial(_validate_json, plain)
+    if not _is_msgspec_type(kind):
+        pydantic = _import_if_installed("pydantic")
         if hasattr(pydantic, "TypeAdapter"):
-            return _by_pydantic(pydantic, kind)
-    msgspec = _imported("msgspec")
+            return _pydantic_validator(pydantic, kind)
+    msgspec = _import_if_installed("msgspec")
     if msgspec is not None:
-        return _by_msgspec(msgspec, kind)
+        return _msgspec_validator(msgspec, kind)
     raise InvalidTypeError(
-        f"{_shown(kind)} as the type of a body needs pydantic 2 or msgspec; `pip install pydantic`, or take a dict or the message"
+        f"{_type_text(kind)} as the type of a body needs pydantic 2 or msgspec; `pip install pydantic`, or take a dict or the message"
     )
 
 
-def _invalid(error: BaseException, said: str) -> _Invalid:
+def _invalid(error: BaseException, said: str) -> _InvalidBody:
     name, *kinds, _ = (kind.__name__ for kind in type(error).__mro__)
-    return _Invalid(name, kinds, said)
+    return _InvalidBody(name, kinds, said)
 
 
-def _imported(name: str) -> Any:
+def _import_if_installed(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
         return None
 
 
-def _shown(kind: Any) -> str:
+def _type_text(kind: Any) -> str:
     return f"`{name_of(kind) if isinstance(kind, type) and not get_args(kind) else kind}`"
 
 
-def _plain(kind: Any) -> type | None:
+def _untyped_container(kind: Any) -> type | None:
     """``dict`` or ``list``, if it says nothing of what is in it: that needs no package."""
     origin, arguments = get_origin(kind) or kind, get_args(kind)
     if origin is dict and arguments in ((), (str, Any), (str, object)):
@@ -289,44 +291,44 @@ def _plain(kind: Any) -> type | None:
     return None
 
 
-def _by_json(kind: type, body: bytes) -> Any:
+def _validate_json(kind: type, body: bytes) -> Any:
     try:
         # As strict as msgspec: no other encoding, which `json` would guess, and no NaN.
-        found = json.loads(str(body, "utf-8"), parse_constant=_refused)
+        found = json.loads(str(body, "utf-8"), parse_constant=_refuse_constant)
     except UnicodeDecodeError as error:
         return _invalid(error, f"invalid UTF-8 at byte {error.start}: {error.reason}")
     except (ValueError, RecursionError) as error:
         return _invalid(error, str(error))
     if type(found) is not kind:
         said = f"expected a {kind.__name__}, got {type(found).__name__}"
-        return _Invalid("ValidationError", ["ValueError", "Exception", "BaseException"], said)
+        return _InvalidBody("ValidationError", ["ValueError", "Exception", "BaseException"], said)
     return found
 
 
-def _refused(constant: str) -> Any:
+def _refuse_constant(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _by_pydantic(pydantic: Any, kind: Any) -> Callable[[bytes], Any]:
+def _pydantic_validator(pydantic: Any, kind: Any) -> Callable[[bytes], Any]:
     wrong = cast("type[BaseException]", pydantic.ValidationError)
     try:
         adapter = pydantic.TypeAdapter(kind)
         with contextlib.suppress(wrong):
             adapter.validate_json(b"")  # it raises if a type that a field names does not exist yet
     except Exception as error:  # it has many classes for them
-        raise InvalidTypeError(f"pydantic cannot decode a body into {_shown(kind)}: {error}") from error
+        raise InvalidTypeError(f"pydantic cannot decode a body into {_type_text(kind)}: {error}") from error
 
     def check(body: bytes) -> Any:
         try:
             return adapter.validate_json(body)
         except wrong as error:
             details = cast("Any", error).errors(include_url=False, include_input=False)
-            return _invalid(error, _joined([_detail(detail) for detail in details]))
+            return _invalid(error, _joined([_pydantic_error_text(detail) for detail in details]))
 
     return check
 
 
-def _detail(detail: Any) -> str:
+def _pydantic_error_text(detail: Any) -> str:
     said = detail["msg"]
     if detail["type"] == "union_tag_invalid":  # the only text that quotes a value
         said = f"Input tag does not match any of the expected tags: {detail['ctx']['expected_tags']}"
@@ -334,36 +336,36 @@ def _detail(detail: Any) -> str:
 
 
 def _joined(details: list[str]) -> str:
-    more = len(details) - _MOST
-    return "; ".join(details[:_MOST]) + (f"; and {more} more" if more > 0 else "")
+    more = len(details) - _MAX_FIELDS
+    return "; ".join(details[:_MAX_FIELDS]) + (f"; and {more} more" if more > 0 else "")
 
 
-def _is_of_msgspec(kind: Any) -> bool:
+def _is_msgspec_type(kind: Any) -> bool:
     """Whether it is a type of msgspec, or made of one. Then msgspec is imported."""
     msgspec = sys.modules.get("msgspec")
     if msgspec is None:
         return False
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return True
-    return isinstance(kind, msgspec.Meta) or any(map(_is_of_msgspec, get_args(kind)))
+    return isinstance(kind, msgspec.Meta) or any(map(_is_msgspec_type, get_args(kind)))
 
 
-def _by_msgspec(msgspec: Any, kind: Any) -> Callable[[bytes], Any]:
+def _msgspec_validator(msgspec: Any, kind: Any) -> Callable[[bytes], Any]:
     try:
         decoder = msgspec.json.Decoder(kind)
     except Exception as error:
-        raise InvalidTypeError(f"msgspec cannot decode a body into {_shown(kind)}: {error}") from error
+        raise InvalidTypeError(f"msgspec cannot decode a body into {_type_text(kind)}: {error}") from error
 
     def check(body: bytes) -> Any:
         try:
             return decoder.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return _invalid(error, _in_order(str(error)))
+            return _invalid(error, _msgspec_error_text(str(error)))
 
     return check
 
 
-def _in_order(said: str) -> str:
+def _msgspec_error_text(said: str) -> str:
     """The text of msgspec as that of pydantic: the field first, and no value."""
     found = re.fullmatch(r"(?s)(.*?)(?: - at `\$\.?(.*)`)?", said)
     assert found is not None  # it matches everything

@@ -15,11 +15,11 @@ from ._message import Settled
 from .outcome import Defer, Park, RetryAfter, Undecodable
 
 #: How many elements of a returned container are checked.
-_MOST = 1_000
+_MAX_ELEMENTS = 1_000
 _METHODS = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, *_METHODS)
 #: They call functions, or run iterators, only while they are iterated over, and do not show whether they were.
-_LAZY = (
+_LAZY_ITERATORS = (
     map,
     filter,
     zip,
@@ -55,39 +55,41 @@ def check(result: Any, is_async: bool, who: str = "the handler") -> None:
     elif hasattr(kind, "_asyncio_future_blocking") or issubclass(kind, concurrent.futures.Future):
         _check_future(kind, result, is_async, who)
     elif is_unawaited(result):
-        write = f"`return await {_called(result)}`" if is_async else "`async def` for the handler, and await it"
-        _let_go(result)
-        raise TypeError(f"{who} returned {_named(result)}, which nobody awaits; write {write}")
+        write = f"`return await {_call_text(result)}`" if is_async else "`async def` for the handler, and await it"
+        _close_unawaited(result)
+        raise TypeError(f"{who} returned {_described(result)}, which nobody awaits; write {write}")
     elif issubclass(kind, Generator | AsyncGenerator):
-        if not _is_over(result):
+        if not _has_finished(result):
             raise TypeError(
-                f"{who} returned {_named(result)}, which nobody runs; do the work before returning, in a loop over it "
+                f"{who} returned {_described(result)}, which nobody runs; do the work before returning, in a loop over it "
                 "for example"
             )
-    elif issubclass(kind, _LAZY):
+    elif issubclass(kind, _LAZY_ITERATORS):
         raise TypeError(
-            f"{who} returned {_named(result)}, which does nothing before somebody iterates over it; do the work before "
+            f"{who} returned {_described(result)}, which does nothing before somebody iterates over it; do the work before "
             "returning, in a loop for example"
         )
     elif issubclass(kind, (*_FUNCTIONS, functools.partial)):
-        raise TypeError(f"{who} returned {_named(result)}, which nobody calls; call it before returning")
+        raise TypeError(f"{who} returned {_described(result)}, which nobody calls; call it before returning")
 
 
 def is_unawaited(result: Any) -> bool:
     """Whether it is an awaitable that nobody has awaited."""
-    return issubclass(type(result), Awaitable) and type(result) is not Settled and not _is_over(result)
+    return issubclass(type(result), Awaitable) and type(result) is not Settled and not _has_finished(result)
 
 
 def _check_all(kind: type, results: Any, is_async: bool, who: str) -> None:
-    undone = [result for result in itertools.islice(results, _MOST) if is_unawaited(result) and not _is_done(result)]
+    undone = [
+        result for result in itertools.islice(results, _MAX_ELEMENTS) if is_unawaited(result) and not _is_done(result)
+    ]
     if undone:
         for result in undone:
-            _let_go(result)
+            _close_unawaited(result)
         write = (
             "`return await asyncio.gather(*…)`" if is_async else "`async def`, and `return await asyncio.gather(*…)`"
         )
         raise TypeError(
-            f"{who} returned a {kind.__name__} with {_named(undone[0])}, which nobody awaits; write {write}"
+            f"{who} returned a {kind.__name__} with {_described(undone[0])}, which nobody awaits; write {write}"
         )
 
 
@@ -106,7 +108,7 @@ def _is_done(result: Any) -> bool:
     return hasattr(type(result), "_asyncio_future_blocking") and bool(result.done())
 
 
-def _is_over(result: Any) -> bool:
+def _has_finished(result: Any) -> bool:
     """Whether a coroutine or a generator has run to its end."""
     kind = type(result)
     if kind is types.CoroutineType:
@@ -116,22 +118,22 @@ def _is_over(result: Any) -> bool:
     return kind is types.AsyncGeneratorType and result.ag_frame is None
 
 
-def _let_go(result: Any) -> None:
+def _close_unawaited(result: Any) -> None:
     """Closes a coroutine, without the warning that it was never awaited: our error says so."""
-    if issubclass(type(result), Coroutine) and not _has_begun(result):
+    if issubclass(type(result), Coroutine) and not _has_started(result):
         with contextlib.suppress(BaseException):
             result.close()
 
 
-def _has_begun(result: Any) -> bool:
+def _has_started(result: Any) -> bool:
     return type(result) is types.CoroutineType and inspect.getcoroutinestate(result) != inspect.CORO_CREATED
 
 
-def _called(result: Any) -> str:
+def _call_text(result: Any) -> str:
     return f"{result.__name__}(…)" if type(result) is types.CoroutineType else "…"
 
 
-def _named(result: Any) -> str:
+def _described(result: Any) -> str:
     kind = type(result)
     for what, kinds in (
         ("coroutine", types.CoroutineType),

@@ -7,10 +7,10 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 
 #: How long a suspect waits for other messages, and they for it, in seconds. Anybody can forge one.
-_PATIENCE = 5.0
+_TIMEOUT = 5.0
 
 
-class Turns:
+class CrashIsolation:
     """The attempts of one consumer. All of it happens on one event loop."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Turns:
             if self._alone:
                 return False
         else:
-            await self._until(lambda: not self._alone, _PATIENCE)
+            await self._until(lambda: not self._alone, _TIMEOUT)
         self._running += 1
         return True
 
@@ -44,7 +44,7 @@ class Turns:
             # What was on its way has arrived after the first answer, and has been looked at after the second.
             await sync()
             await sync()
-            await self._until(lambda: not self._running and not self._detours, _PATIENCE)
+            await self._until(lambda: not self._running and not self._detours, _TIMEOUT)
             await sync()  # the broker has read what was settled
         except BaseException:
             self._alone = False
@@ -73,7 +73,7 @@ class Turns:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def _until(self, condition: Callable[[], bool], patience: float | None) -> None:
+    async def _until(self, condition: Callable[[], bool], timeout: float | None) -> None:
         """Waits until the condition holds, or for this many seconds."""
 
         async def holds() -> None:
@@ -82,4 +82,4 @@ class Turns:
 
         if not condition():
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(holds(), patience)
+                await asyncio.wait_for(holds(), timeout)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import retryrmq
-from retryrmq import _listening, _native, errors, events, options
+from retryrmq import _listeners, _native, errors, events, options
 
 TABLE: dict[str, Any] = json.loads((Path(__file__).parent / "table.json").read_text())
 
@@ -33,7 +33,7 @@ def test_options() -> None:
 def test_events() -> None:
     ours = {name: [field.name for field in dataclasses.fields(kind)] for name, kind in events._KINDS.items()}
     assert ours == TABLE["events"]
-    assert TABLE["events_waiting"] == _listening.MOST
+    assert TABLE["events_waiting"] == _listeners.MAX_EVENTS
 
 
 def test_codes() -> None:

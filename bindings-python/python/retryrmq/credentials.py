@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ._callables import checked_callable
 from ._duration import Duration, seconds
+from ._signatures import checked_callable
 from .errors import InvalidTypeError
 from .options import checked_text
 
@@ -46,7 +46,7 @@ def checked_credentials(function: object) -> None:
     checked_callable("`credentials`", function, "without arguments")
 
 
-def login_of(result: Any) -> Login:
+def checked_login(result: Any) -> Login:
     """The login that a function returned. The error message does not quote the value, which may be a password."""
     if isinstance(result, Login):
         return result

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import retryrmq
 from conftest import Broker, eventually, soon
-from retryrmq import _lines, _logs, _pump
+from retryrmq import _log_queue, _logs, _notifications
 
 
 class Handler(logging.Handler):
@@ -150,7 +150,7 @@ def test_a_log_handler_that_waits_holds_up_nobody(broker: Broker) -> None:
 
 def test_lines_that_are_too_many_are_dropped_and_said() -> None:
     go_on = threading.Event()
-    lines, written = _lines.Lines(), []
+    lines, written = _log_queue.LogQueue(), []
 
     def slow(line: str) -> None:
         written.append(line)
@@ -159,17 +159,17 @@ def test_lines_that_are_too_many_are_dropped_and_said() -> None:
     with logged_by(slow):
         lines.write("retryrmq", logging.WARNING, "line %d", 0)
         eventually("the first one is being written", lambda: written == ["line 0"])
-        for number in range(_lines.MOST + 7):
+        for number in range(_log_queue.MAX_LINES + 7):
             lines.write("retryrmq", logging.WARNING, "line %d", number)
         go_on.set()
         lines.wait(60)
-        eventually("all is written", lambda: len(written) >= _lines.MOST + 2)
+        eventually("all is written", lambda: len(written) >= _log_queue.MAX_LINES + 2)
     dropped = [line for line in written if "dropped" in line]
     assert dropped == ["7 lines of the log were dropped: its handlers are too slow"]
 
 
 def test_lines_are_written_before_the_end_of_the_process_is_over() -> None:
-    lines, written = _lines.Lines(), []
+    lines, written = _log_queue.LogQueue(), []
     with logged_by(written.append):
         for number in range(1_000):
             lines.write("retryrmq", logging.WARNING, "line %d", number)
@@ -185,19 +185,21 @@ class Odd:
 
 
 def test_what_one_is_told_badly_keeps_nothing_from_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    pump = _pump.pump()
+    dispatcher = _notifications.dispatcher()
     told: list[object] = []
 
     async def main() -> None:
-        bad, good = next(pump._tickets), next(pump._tickets)
+        bad, good = next(dispatcher._tickets), next(dispatcher._tickets)
         operation: Any = object()
-        pump._awaited[bad] = _pump._Awaited(Odd(), told.append, operation, lambda: None)  # type: ignore[arg-type]
-        pump._awaited[good] = _pump._Awaited(asyncio.get_running_loop(), told.append, operation, lambda: None)
-        pump._handle([bad, good], [], [], [], 0)
+        dispatcher._pending[bad] = _notifications._PendingOperation(Odd(), told.append, operation, lambda: None)  # type: ignore[arg-type]
+        dispatcher._pending[good] = _notifications._PendingOperation(
+            asyncio.get_running_loop(), told.append, operation, lambda: None
+        )
+        dispatcher._dispatch([bad, good], [], [], [], 0)
         await soon("the second one is told", lambda: told == [operation])
 
     asyncio.run(main())
-    eventually("it is logged", lambda: "news were lost" in caplog.text)
+    eventually("it is logged", lambda: "notifications were lost" in caplog.text)
 
 
 def test_records_have_what_they_are_about_as_attributes(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:

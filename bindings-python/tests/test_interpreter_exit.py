@@ -308,7 +308,7 @@ def test_a_consumer_that_an_executor_runs_goes_on_after_the_main_thread(
             consumer = client.consume(queue, handle if HOW == "run" else None, dlx=True)
             consumer.start()
             ThreadPoolExecutor().submit(run)
-            while not consumer._pump._staying:
+            while not consumer._dispatcher._consumer_threads:
                 time.sleep(0.01)
     """
     program = Program(source.replace("HOW", repr(how)), broker, queue)

@@ -7,11 +7,11 @@ import threading
 from typing import Any
 
 from conftest import eventually, soon
-from retryrmq._asking import Asker
+from retryrmq._credential_provider import CredentialProvider
 
 
-class Asked:
-    """A question, without the core that stops waiting for its answer after a while."""
+class OpenRequest:
+    """A request, without the core that stops waiting for its answer after a while."""
 
     def __init__(self) -> None:
         self.is_open = True
@@ -34,18 +34,18 @@ def test_threads_that_hang_are_not_without_number() -> None:
         go_on.wait(60)
         return "maria", "s3cret"
 
-    asker: Any = Asker(login, None)
+    provider: Any = CredentialProvider(login, None)
     for number in range(9):
-        question = Asked()
-        asker.ask(question)
+        request = OpenRequest()
+        provider.request(request)
         eventually("it is called", lambda number=number: len(began) == number + 1)
-        question.is_open = False
-    waiting = Asked()
-    asker.ask(waiting)
-    assert len(began) == len(asker._calls) == 9 and waiting.is_open
+        request.is_open = False
+    waiting = OpenRequest()
+    provider.request(waiting)
+    assert len(began) == len(provider._calls) == 9 and waiting.is_open
     go_on.set()
     eventually("those that come back make place", lambda: waiting.said == ["maria"])
-    eventually("all have come back", lambda: not asker._calls)
+    eventually("all have come back", lambda: not provider._calls)
 
 
 def test_what_nobody_waits_for_is_cancelled_and_never_begun() -> None:
@@ -60,19 +60,19 @@ def test_what_nobody_waits_for_is_cancelled_and_never_begun() -> None:
             raise
 
     async def main() -> None:
-        asker: Any = Asker(login, asyncio.get_running_loop())
-        first, second = Asked(), Asked()
-        asker.ask(first)
+        provider: Any = CredentialProvider(login, asyncio.get_running_loop())
+        first, second = OpenRequest(), OpenRequest()
+        provider.request(first)
         await soon("it is called", lambda: seen == ["began"])
-        asker.ask(second)
+        provider.request(second)
         first.is_open = second.is_open = False
-        asker.look()
-        await soon("it is cancelled", lambda: not asker._calls)
-        third = Asked()
-        asker.ask(third)
+        provider.check()
+        await soon("it is cancelled", lambda: not provider._calls)
+        third = OpenRequest()
+        provider.request(third)
         third.is_open = False  # before the event loop has come to it
-        asker.look()
-        await soon("it is over", lambda: not asker._calls)
+        provider.check()
+        await soon("it is over", lambda: not provider._calls)
 
     asyncio.run(main())
     assert seen == ["began", "cancelled"]

@@ -1,4 +1,4 @@
-//! A question for a Python function: who logs in?
+//! A request for credentials, to a Python function.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,25 +7,25 @@ use retryrmq::Login;
 use tokio::sync::oneshot;
 
 use crate::{
-    live::{Alive, Kind, Own},
+    object_count::{LiveObject, ObjectKind, ProcessBound},
     options::seconds,
 };
 
 /// The answer: a login, or why there is none.
-pub(crate) type Answer = oneshot::Sender<Result<Login, String>>;
+pub(crate) type ReplySender = oneshot::Sender<Result<Login, String>>;
 
-/// Who logs in? It is answered once; dropping it is a refusal.
+/// A request for credentials. It is answered once; dropping it is a refusal.
 #[pyclass(frozen, module = "retryrmq._native")]
-pub(crate) struct Question {
-    answer: Own<Mutex<Option<Answer>>>,
-    _alive: Alive,
+pub(crate) struct CredentialRequest {
+    answer: ProcessBound<Mutex<Option<ReplySender>>>,
+    _alive: LiveObject,
 }
 
-impl Question {
-    pub(crate) fn new(answer: Answer) -> Self {
+impl CredentialRequest {
+    pub(crate) fn new(answer: ReplySender) -> Self {
         Self {
-            answer: Own::new(Mutex::new(Some(answer))),
-            _alive: Alive::new(Kind::Question),
+            answer: ProcessBound::new(Mutex::new(Some(answer))),
+            _alive: LiveObject::new(ObjectKind::CredentialRequest),
         }
     }
 
@@ -46,7 +46,7 @@ impl Question {
 }
 
 #[pymethods]
-impl Question {
+impl CredentialRequest {
     /// Answers with a login, and for how many seconds the password is valid.
     fn answer(
         &self,

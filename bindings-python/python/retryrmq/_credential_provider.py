@@ -12,27 +12,27 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from . import _lines
+from . import _log_queue
 from ._attempts import is_ctrl_c
-from ._callables import is_async
 from ._duration import seconds
-from ._greenlets import is_of_others
-from ._native import Question
+from ._greenlets import is_forwarded_ctrl_c
+from ._native import CredentialRequest
+from ._signatures import is_async
+from .credentials import Credentials, checked_login
 from .errors import ClosedError, RetryRmqError
-from .login import Credentials, login_of
 from .outcome import described, trace_of
 
 #: How many abandoned calls may hang before no more are started.
-_STUCK = 8
+_MAX_STUCK = 8
 #: How many characters of its error are shown.
-_LONGEST = 500
+_MAX_ERROR = 500
 
 
-class _Call:
+class _ProviderCall:
     """One call of the function, until it has ended."""
 
-    def __init__(self, question: Question) -> None:
-        self.question = question
+    def __init__(self, request: CredentialRequest) -> None:
+        self.request = request
         #: The task that awaits its result, if that is awaitable.
         self.task: asyncio.Task[Any] | None = None
 
@@ -44,13 +44,13 @@ class _Call:
                 task.get_loop().call_soon_threadsafe(task.cancel)
 
 
-class Asker:
+class CredentialProvider:
     """Calls a function for the login, one call after the other, because user code is often not thread-safe.
 
     An ``async def`` runs on the event loop that connects, any other function on a thread: the event loop must not wait for it, nor it for
     the thread that connects. Without an event loop, an ``async def`` gets one of its own, on that thread.
 
-    The core stops waiting for an answer after a while. Such a call is cancelled if possible, and holds up no later question.
+    The core stops waiting for an answer after a while. Such a call is cancelled if possible, and holds up no later request.
     """
 
     def __init__(self, function: Credentials, loop: asyncio.AbstractEventLoop | None) -> None:
@@ -58,39 +58,39 @@ class Asker:
         self._loop = loop
         self._context = contextvars.copy_context()
         self._lock = threading.Lock()
-        self._waiting: deque[Question] = deque()
-        self._calls: set[_Call] = set()
+        self._waiting: deque[CredentialRequest] = deque()
+        self._calls: set[_ProviderCall] = set()
 
-    def ask(self, question: Question) -> None:
-        """Calls the function for this question, at once or when it is its turn."""
+    def request(self, request: CredentialRequest) -> None:
+        """Calls the function for this request, at once or when it is its turn."""
         with self._lock:
-            self._waiting.append(question)
-        self.look()
+            self._waiting.append(request)
+        self.check()
 
-    def look(self) -> None:
-        """Abandons calls and questions that nobody waits for, and starts the next question."""
+    def check(self) -> None:
+        """Abandons calls and requests that nobody waits for, and starts the next one."""
         if not (self._waiting or self._calls):
             return
         with self._lock:
             for call in self._calls:
-                if not call.question.is_open:
+                if not call.request.is_open:
                     call.cancel()
-            self._waiting = deque(question for question in self._waiting if question.is_open)
-            busy = any(call.question.is_open for call in self._calls) or len(self._calls) > _STUCK
+            self._waiting = deque(request for request in self._waiting if request.is_open)
+            busy = any(call.request.is_open for call in self._calls) or len(self._calls) > _MAX_STUCK
             if busy or not self._waiting:
                 return
-            call = _Call(self._waiting.popleft())
+            call = _ProviderCall(self._waiting.popleft())
             self._calls.add(call)
         self._begin(call)
 
     def end(self) -> None:
-        """Refuses all open questions: the client was closed."""
+        """Refuses all open requests: the client was closed."""
         with self._lock:
-            for question in [*self._waiting, *(call.question for call in self._calls)]:
-                question.refuse("the client was closed")
-        self.look()
+            for request in [*self._waiting, *(call.request for call in self._calls)]:
+                request.refuse("the client was closed")
+        self.check()
 
-    def _begin(self, call: _Call) -> None:
+    def _begin(self, call: _ProviderCall) -> None:
         context = self._context.copy()
         try:
             if self._loop is not None and is_async(self._function):
@@ -102,64 +102,64 @@ class Asker:
                 ).start()
         except Exception as error:  # the loop is closed, or the machine has no more threads
             self._fail(call, error)
-            self._gone(call)
+            self._call_ended(call)
 
-    def _run(self, call: _Call) -> None:
+    def _run(self, call: _ProviderCall) -> None:
         """On a thread of its own, or on the event loop."""
-        if not call.question.is_open:  # the client was closed while this began
-            self._gone(call)
+        if not call.request.is_open:  # the client was closed while this began
+            self._call_ended(call)
             return
         try:
             result = self._function()
             if not inspect.isawaitable(result):
-                _answer(call, result)
+                _reply(call, result)
             elif self._loop is None:
                 asyncio.run(self._await(call, result))
             else:
-                self._hand_over(call, result, self._loop)
+                self._await_on_loop(call, result, self._loop)
                 return
         except BaseException as error:
             self._fail(call, error)
-            self._gone(call)
-            if is_ctrl_c(error) and not is_of_others(error):
+            self._call_ended(call)
+            if is_ctrl_c(error) and not is_forwarded_ctrl_c(error):
                 raise
         else:
-            self._gone(call)
+            self._call_ended(call)
 
-    def _hand_over(self, call: _Call, result: Awaitable[Any], loop: asyncio.AbstractEventLoop) -> None:
+    def _await_on_loop(self, call: _ProviderCall, result: Awaitable[Any], loop: asyncio.AbstractEventLoop) -> None:
         def begin() -> None:
-            loop.create_task(self._await(call, result)).add_done_callback(lambda _: self._gone(call))
+            loop.create_task(self._await(call, result)).add_done_callback(lambda _: self._call_ended(call))
 
         try:
             _call_soon(loop, contextvars.copy_context(), begin)
         except ClosedError:
-            _let_go(result)
+            _close_unawaited(result)
             raise
 
-    async def _await(self, call: _Call, result: Awaitable[Any]) -> None:
-        if not call.question.is_open:
-            _let_go(result)
+    async def _await(self, call: _ProviderCall, result: Awaitable[Any]) -> None:
+        if not call.request.is_open:
+            _close_unawaited(result)
             return
         call.task = asyncio.current_task()
         try:
-            _answer(call, await result)
+            _reply(call, await result)
         except BaseException as error:
             self._fail(call, error)
             if is_ctrl_c(error):
                 raise
 
-    def _fail(self, call: _Call, error: BaseException) -> None:
-        """Refuses the question. Never raises: the question would stay open."""
+    def _fail(self, call: _ProviderCall, error: BaseException) -> None:
+        """Refuses the request. Never raises: the request would stay open."""
         if isinstance(error, asyncio.CancelledError | GeneratorExit):
             why = "it was cancelled"
         elif isinstance(error, RetryRmqError):
             why = described(error).removeprefix(f"{type(error).__name__}: ")
         else:
             why = described(error)
-        call.question.refuse(why[:_LONGEST])
+        call.request.refuse(why[:_MAX_ERROR])
         trace = (type(error), error, trace_of(error))
-        # Not on this thread: it may be the one that fetches the news, which must not wait for log handlers.
-        _lines.write(
+        # Not on this thread: it may be the one that fetches notifications, which must not wait for log handlers.
+        _log_queue.write(
             "retryrmq.credentials",
             logging.DEBUG,
             "the function that gives the credentials failed: %s",
@@ -167,16 +167,16 @@ class Asker:
             exc_info=trace,
         )
 
-    def _gone(self, call: _Call) -> None:
+    def _call_ended(self, call: _ProviderCall) -> None:
         with self._lock:
             self._calls.discard(call)
-        self.look()
+        self.check()
 
 
-def _answer(call: _Call, result: Any) -> None:
-    login = login_of(result)
+def _reply(call: _ProviderCall, result: Any) -> None:
+    login = checked_login(result)
     lifetime = None if login.expires_in is None else seconds(login.expires_in, "expires_in")
-    call.question.answer(login.user, login.password, lifetime)
+    call.request.answer(login.user, login.password, lifetime)
 
 
 def _call_soon(
@@ -188,7 +188,7 @@ def _call_soon(
         raise ClosedError("its event loop is closed") from None
 
 
-def _let_go(result: Awaitable[Any]) -> None:
+def _close_unawaited(result: Awaitable[Any]) -> None:
     """Closes a coroutine, without the warning that it was never awaited."""
     if inspect.iscoroutine(result):
         result.close()

@@ -11,8 +11,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from . import _lines, _logs, events
-from ._greenlets import is_of_others
+from . import _log_queue, _logs, events
+from ._greenlets import is_forwarded_ctrl_c
 
 logger = _logs.logger("retryrmq")
 
@@ -20,49 +20,49 @@ logger = _logs.logger("retryrmq")
 Listener = Callable[[events.Event], None]
 
 #: How many events can wait for a listener. Further ones are dropped and counted.
-MOST = 10_000
+MAX_EVENTS = 10_000
 #: How long a thread waits for more events, in seconds.
-_LINGER = 5.0
+_IDLE_TIMEOUT = 5.0
 #: How often the number of dropped events is logged, in seconds.
-_PAUSE = 1.0
+_WARNING_INTERVAL = 1.0
 
 
-class Mailbox:
+class ListenerQueue:
     """The events that wait for one listener."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self._waiting: deque[events.Event] = deque()
-        self._missed = 0
-        self._said_at = 0.0
+        self._dropped = 0
+        self._warned_at = 0.0
         self._changed = threading.Condition()
         #: Whether events are being passed to the listener, or soon will be.
         self._busy = False
-        self._over = False
+        self._ended = False
         #: Done when the listener got the last event.
         self.done: concurrent.futures.Future[None] = concurrent.futures.Future()
 
     def put(self, event: events.Event) -> None:
         """Adds an event. Never waits."""
         with self._changed:
-            if len(self._waiting) >= MOST:
-                self._missed += 1
+            if len(self._waiting) >= MAX_EVENTS:
+                self._dropped += 1
             else:
                 self._waiting.append(event)
                 self._changed.notify()
             begin, self._busy = not self._busy, True
         if begin:
             self._begin()
-        self._say_what_was_missed(_PAUSE)
+        self._warn_of_dropped(_WARNING_INTERVAL)
 
     def end(self) -> None:
         """No more events will come."""
         with self._changed:
-            self._over = True
+            self._ended = True
             self._changed.notify()
             if not self._busy and not self.done.done():
                 self.done.set_result(None)
-        self._say_what_was_missed(0.0)
+        self._warn_of_dropped(0.0)
 
     @property
     def left(self) -> int:
@@ -73,9 +73,9 @@ class Mailbox:
         raise NotImplementedError
 
     def _next(self, wait: float) -> events.Event | None:
-        """The next event; ``None`` if none comes for this many seconds. Then the mailbox is idle."""
+        """The next event; ``None`` if none comes for this many seconds. Then the queue is idle."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._over, wait)
+            self._changed.wait_for(lambda: self._waiting or self._ended, wait)
             if self._waiting:
                 return self._waiting.popleft()
             self._idle()
@@ -83,44 +83,44 @@ class Mailbox:
 
     def _idle(self) -> None:
         self._busy = False
-        if self._over and not self.done.done():
+        if self._ended and not self.done.done():
             self.done.set_result(None)
 
-    def _say_what_was_missed(self, pause: float) -> None:
+    def _warn_of_dropped(self, pause: float) -> None:
         now = time.monotonic()
         with self._changed:
-            missed = self._missed if now - self._said_at >= pause else 0
-            if not missed:
+            dropped = self._dropped if now - self._warned_at >= pause else 0
+            if not dropped:
                 return
-            self._missed, self._said_at = 0, now
+            self._dropped, self._warned_at = 0, now
         # Not on this thread: putting an event must not wait for log handlers.
-        _lines.write("retryrmq", logging.WARNING, "%d events were dropped: their listener is too slow", missed)
+        _log_queue.write("retryrmq", logging.WARNING, "%d events were dropped: their listener is too slow", dropped)
 
 
-class ThreadMailbox(Mailbox):
+class ThreadListenerQueue(ListenerQueue):
     """For a listener on a thread of its own, which lives as long as there are events."""
 
     def _begin(self) -> None:
-        thread = threading.Thread(target=self._tell_all, name="retryrmq-events", daemon=True)
+        thread = threading.Thread(target=self._deliver_all, name="retryrmq-events", daemon=True)
         try:
             thread.start()
         except RuntimeError:  # the machine has no more threads: the next event tries again
             with self._changed:
                 self._busy = False
 
-    def _tell_all(self) -> None:
-        while (event := self._next(_LINGER)) is not None:
+    def _deliver_all(self) -> None:
+        while (event := self._next(_IDLE_TIMEOUT)) is not None:
             try:
                 self._listener(event)
             except BaseException as error:  # also a SystemExit: the listener still gets the next event
                 with contextlib.suppress(BaseException):  # a log handler may raise
-                    if not is_of_others(error):
+                    if not is_forwarded_ctrl_c(error):
                         logger.exception("an event listener raised")
             del event
-            self._say_what_was_missed(_PAUSE)
+            self._warn_of_dropped(_WARNING_INTERVAL)
 
 
-class LoopMailbox(Mailbox):
+class LoopListenerQueue(ListenerQueue):
     """For a listener on an event loop."""
 
     def __init__(self, listener: Listener, loop: asyncio.AbstractEventLoop) -> None:
@@ -133,13 +133,13 @@ class LoopMailbox(Mailbox):
 
     def _begin(self) -> None:
         try:
-            self._loop.call_soon_threadsafe(self._tell_some)
+            self._loop.call_soon_threadsafe(self._deliver_waiting)
         except RuntimeError:  # the loop is closed
             with self._changed:
                 self._waiting.clear()
                 self._idle()
 
-    def _tell_some(self) -> None:
+    def _deliver_waiting(self) -> None:
         try:
             for _ in range(len(self._waiting)):
                 try:

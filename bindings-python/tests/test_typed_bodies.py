@@ -493,6 +493,6 @@ def test_a_dict_is_as_strict_as_a_model(body: bytes, error_type: str, said: str)
 
     (attempt,) = simulated(handle_dict, body).attempts
     assert isinstance(attempt.error, retryrmq.Undecodable) and said in str(attempt.error)
-    assert outcome.judged(attempt.error)[2] == error_type
+    assert outcome.classify(attempt.error)[2] == error_type
     (attempt,) = simulated(handle_msgspec, body).attempts
     assert isinstance(attempt.error, retryrmq.Undecodable)

@@ -12,32 +12,34 @@ from importlib import import_module
 from typing import Any
 
 from ..errors import InvalidOptionError, RetryRmqError
-from ..outcome import judged
-from ._copies import HOPELESS, LONGEST, Why, is_temporary, outgoing
+from ..outcome import classify
+from ._copy_store import MAX_DELAY, PERMANENT_ERRORS, Failure, TaskMessage, is_temporary, publish_arguments
 
 _times: Any = import_module("celery.utils.time")
 _OperationalError: Any = import_module("kombu.exceptions").OperationalError
 
 #: How long a publisher tries to store a message, in seconds: somebody waits for it.
-_PATIENCE = 10.0
+_PUBLISH_TIMEOUT = 10.0
 #: How long a task tries to store its retry, in seconds.
-_PATIENCE_OF_TASKS = 60.0
+_TASK_RETRY_TIMEOUT = 60.0
 #: A retry without a delay.
-_SHORTEST = 0.001
+_MIN_DELAY = 0.001
 
 
 @dataclass(frozen=True)
-class Retrying:
+class RetryingAttempt:
     """The attempt that asks for a retry, and why it failed."""
 
     request: Any
-    why: Why
+    failure: Failure
     #: The main process of a worker waits for the copy.
-    patience: float = 3.0
+    timeout: float = 3.0
 
 
 #: Set where the attempt is not that of the current task: its process was lost, and the worker asks for the retry.
-retrying: contextvars.ContextVar[Retrying | None] = contextvars.ContextVar("retrying", default=None)
+retrying_attempt: contextvars.ContextVar[RetryingAttempt | None] = contextvars.ContextVar(
+    "retrying_attempt", default=None
+)
 
 
 def due_at(app: Any, eta: Any) -> datetime:
@@ -54,7 +56,7 @@ def check_protocol(app: Any) -> None:
         )
 
 
-def sends(app: Any, send: Callable[..., Any]) -> Callable[..., Any]:
+def wrap_send_task(app: Any, send: Callable[..., Any]) -> Callable[..., Any]:
     """``app.send_task``, through which every task is published."""
 
     @functools.wraps(send)
@@ -72,29 +74,29 @@ def sends(app: Any, send: Callable[..., Any]) -> Callable[..., Any]:
         check_protocol(app)
         now = datetime.now(timezone.utc)
         due = now + timedelta(seconds=float(countdown)) if countdown else due_at(app, eta) if eta else now
-        attempt = _attempt(app, task_id, options)
+        attempt = _retried_attempt(app, task_id, options)
         if due <= now and attempt is None:
             given = {"producer": producer, "connection": connection, **options}
             return send(name, args, kwargs, countdown, eta, task_id, **given)
         if connection is not None:
             producer = app.amqp.Producer(connection, auto_declare=False)
         with app.producer_or_acquire(producer or options.pop("publisher", None)) as real:
-            waits = _Waits(app, task_id, real, due, attempt)
+            waits = _DelayedProducer(app, task_id, real, due, attempt)
             return send(name, args, kwargs, task_id=task_id, producer=waits, **options)
 
     return send_task
 
 
-def _attempt(app: Any, task_id: Any, options: dict[str, Any]) -> Retrying | None:
+def _retried_attempt(app: Any, task_id: Any, options: dict[str, Any]) -> RetryingAttempt | None:
     """The attempt of which this is the retry, if it goes back to its own queue."""
-    found = retrying.get()
+    found = retrying_attempt.get()
     if found is None:
         task = app.current_worker_task
         if task is None or task.request.id != task_id or options.get("retries", 0) != task.request.retries + 1:
             return None
         error = sys.exc_info()[1]
-        _, text, kind, _, _, _ = judged(error) if error else ("", "the task asked for a retry", "", [], None, None)
-        found = Retrying(task.request, (text, kind, None), _PATIENCE_OF_TASKS)
+        _, text, kind, _, _, _ = classify(error) if error else ("", "the task asked for a retry", "", [], None, None)
+        found = RetryingAttempt(task.request, (text, kind, None), _TASK_RETRY_TIMEOUT)
     elif found.request.id != task_id:
         return None
     own = found.request.delivery_info or {}
@@ -104,10 +106,10 @@ def _attempt(app: Any, task_id: Any, options: dict[str, Any]) -> Retrying | None
     return found if is_home and stays else None
 
 
-class _Waits:
+class _DelayedProducer:
     """Stands in for Celery's producer while it publishes one task."""
 
-    def __init__(self, app: Any, task_id: Any, producer: Any, due: datetime, attempt: Retrying | None) -> None:
+    def __init__(self, app: Any, task_id: Any, producer: Any, due: datetime, attempt: RetryingAttempt | None) -> None:
         self._app, self._task_id, self._producer, self._due, self._attempt = app, task_id, producer, due, attempt
         self._is_done = False
 
@@ -119,18 +121,18 @@ class _Waits:
             return self._producer.publish(body, **options)
         exchange = getattr(options.get("exchange"), "name", options.get("exchange"))
         headers = options["headers"]
-        delay = max(_SHORTEST, (self._due - datetime.now(timezone.utc)).total_seconds())
+        delay = max(_MIN_DELAY, (self._due - datetime.now(timezone.utc)).total_seconds())
         if self._attempt is None and (exchange or self._is_temporary(options.get("declare"))):
             # Which queues take it is known only when it is published. The workers of each let it wait there.
             headers["eta"] = self._due.isoformat()
             done = self._producer.publish(body, **options)
         else:
-            if delay > LONGEST:  # a worker sends it to wait for the rest
+            if delay > MAX_DELAY:  # a worker sends it to wait for the rest
                 headers["eta"] = self._due.isoformat()
             done = None
             try:
-                self._store(body, min(delay, LONGEST), **options)
-            except HOPELESS:
+                self._store(body, min(delay, MAX_DELAY), **options)
+            except PERMANENT_ERRORS:
                 raise
             except RetryRmqError as error:
                 raise _OperationalError(str(error)) from error
@@ -164,10 +166,10 @@ class _Waits:
         if self._attempt is None:
             for entity in declare or ():
                 producer.maybe_declare(entity, retry, **(retry_policy or {}))
-            copies.publish(outgoing(data, properties, headers, "", routing_key), delay, _PATIENCE)
+            copies.publish(publish_arguments(data, properties, headers, routing_key), delay, _PUBLISH_TIMEOUT)
             return
-        request, why = self._attempt.request, self._attempt.why
+        request, failure = self._attempt.request, self._attempt.failure
         own = request.delivery_info
         headers["x-retry-count"] = headers["retries"] - 1
-        message = outgoing(data, properties, headers, own.get("exchange") or "", own.get("routing_key") or "")
-        copies.store(own["queue"], lambda retrier: retrier.retry(message, delay, why), self._attempt.patience)
+        message = TaskMessage(data, properties, headers, own.get("exchange") or "", own.get("routing_key") or "")
+        copies.store(own["queue"], message.retried(delay, failure), self._attempt.timeout)

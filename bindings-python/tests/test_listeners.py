@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import retryrmq
 from conftest import Broker, eventually, soon
-from retryrmq import _listening, _native, _pump
+from retryrmq import _listeners, _native, _notifications
 
 
 def fail(msg: retryrmq.Message) -> None:
@@ -171,15 +171,15 @@ def test_what_is_too_much_for_a_listener_is_dropped_and_said(caplog: pytest.LogC
         go_on.wait(60)
         told.append(event)
 
-    mailbox = _listening.ThreadMailbox(tell)
-    mailbox.put(retryrmq.Resumed("orders"))
-    eventually("the first one is being told", lambda: mailbox.left == 0)
-    for _ in range(_listening.MOST + 7):
-        mailbox.put(retryrmq.Resumed("orders"))
+    listener_queue = _listeners.ThreadListenerQueue(tell)
+    listener_queue.put(retryrmq.Resumed("orders"))
+    eventually("the first one is being told", lambda: listener_queue.left == 0)
+    for _ in range(_listeners.MAX_EVENTS + 7):
+        listener_queue.put(retryrmq.Resumed("orders"))
     go_on.set()
-    mailbox.end()
-    mailbox.done.result(60)
-    assert len(told) == _listening.MOST + 1
+    listener_queue.end()
+    listener_queue.done.result(60)
+    assert len(told) == _listeners.MAX_EVENTS + 1
 
     def said() -> int:
         lines = [record.getMessage() for record in caplog.records]
@@ -189,18 +189,18 @@ def test_what_is_too_much_for_a_listener_is_dropped_and_said(caplog: pytest.LogC
 
 
 def test_an_event_that_cannot_be_made_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    pump = _pump.pump()
+    dispatcher = _notifications.dispatcher()
     told: list[retryrmq.Event] = []
-    number = pump.listen(_listening.ThreadMailbox(told.append))
-    pump._tell(number, '{"name": "resumed", "queue": "orders", "a later fact": 5}')
+    number = dispatcher.add_listener(_listeners.ThreadListenerQueue(told.append))
+    dispatcher._deliver_event(number, '{"name": "resumed", "queue": "orders", "a later fact": 5}')
     eventually("it is logged", lambda: "'resumed' could not be decoded" in caplog.text)
-    pump._tell(number, '{"name": "paused", "queue": "orders", "delay": 5000000000}')
+    dispatcher._deliver_event(number, '{"name": "paused", "queue": "orders", "delay": 5000000000}')
     eventually("the next one is told", lambda: told == [retryrmq.Paused("orders", timedelta(seconds=5))])
-    pump.unlisten(number)
+    dispatcher.remove_listener(number)
 
 
 def test_the_core_learns_which_lines_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    _pump.pump()
+    _notifications.dispatcher()
     said: list[int] = []
     monkeypatch.setattr(_native, "want_lines", said.append)
     package, part = logging.getLogger("retryrmq"), logging.getLogger("retryrmq.attempt")
@@ -208,12 +208,12 @@ def test_the_core_learns_which_lines_are_wanted(monkeypatch: pytest.MonkeyPatch)
     try:
         for level in (logging.DEBUG, logging.INFO, logging.CRITICAL):
             package.setLevel(level)
-            _pump.pump()
+            _notifications.dispatcher()
         part.setLevel(logging.INFO)
-        _pump.pump()
+        _notifications.dispatcher()
         for highest in (logging.INFO, sys.maxsize):
             logging.disable(highest)
-            _pump.pump()
+            _notifications.dispatcher()
     finally:
         package.setLevel(before)
         part.setLevel(logging.NOTSET)

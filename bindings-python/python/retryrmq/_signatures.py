@@ -52,28 +52,28 @@ def signature_of(function: Any) -> inspect.Signature | None:
     if sys.version_info >= (3, 14):
         options["annotation_format"] = importlib.import_module("annotationlib").Format.FORWARDREF
     try:
-        return inspect.signature(_called(function), follow_wrapped=False, **options)
+        return inspect.signature(_innermost(function), follow_wrapped=False, **options)
     except (TypeError, ValueError):  # not callable, or some builtins, which cannot tell
         return None
 
 
-def _called(function: Any) -> Any:
+def _innermost(function: Any) -> Any:
     """The function, or the one within it that gets its arguments as they are."""
     if isinstance(function, functools.partial):
-        return functools.partial(_called(function.func), *function.args, **function.keywords)
+        return functools.partial(_innermost(function.func), *function.args, **function.keywords)
     wrapped = getattr(function, "__wrapped__", None)
     if not callable(wrapped):
         # An object: what it wraps is in its method.
         method = getattr(type(function), "__call__", None)  # noqa: B004
         if isinstance(method, types.FunctionType) and hasattr(method, "__wrapped__"):
-            return _called(types.MethodType(method, function))
+            return _innermost(types.MethodType(method, function))
         return function
-    if _names_its_first(function):
+    if _names_first_parameter(function):
         return function
-    return _called(types.MethodType(wrapped, function.__self__) if inspect.ismethod(function) else wrapped)
+    return _innermost(types.MethodType(wrapped, function.__self__) if inspect.ismethod(function) else wrapped)
 
 
-def _names_its_first(function: Any) -> bool:
+def _names_first_parameter(function: Any) -> bool:
     try:
         own = inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):  # as of `functools.lru_cache`

@@ -6,15 +6,15 @@ use pyo3::{
     Bound, PyResult, Python, pyfunction,
     types::{PyDict, PyDictMethods},
 };
-pub(crate) use retryrmq_bindings::{Alive, Kind};
+pub(crate) use retryrmq_bindings::{LiveObject, ObjectKind};
 
 use crate::errors::exception;
 
-/// The number of living native objects of this process, by kind.
+/// The number of live native objects of this process, by kind.
 #[pyfunction]
-pub(crate) fn live(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+pub(crate) fn live_objects(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let counts = PyDict::new(py);
-    for (name, count) in retryrmq_bindings::living() {
+    for (name, count) in retryrmq_bindings::live_objects() {
         counts.set_item(name, count)?;
     }
     Ok(counts)
@@ -23,13 +23,13 @@ pub(crate) fn live(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 /// A value that only the process that made it may drop. In a forked child, threads that do not exist there may hold its locks, so there it
 /// is leaked.
 #[derive(Debug)]
-pub(crate) struct Own<T> {
+pub(crate) struct ProcessBound<T> {
     pid: u32,
     /// `None` only while it is dropped.
     value: Option<T>,
 }
 
-impl<T> Own<T> {
+impl<T> ProcessBound<T> {
     pub(crate) fn new(value: T) -> Self {
         Self {
             pid: std::process::id(),
@@ -51,7 +51,7 @@ impl<T> Own<T> {
     }
 }
 
-impl<T> Deref for Own<T> {
+impl<T> Deref for ProcessBound<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -59,7 +59,7 @@ impl<T> Deref for Own<T> {
     }
 }
 
-impl<T> Drop for Own<T> {
+impl<T> Drop for ProcessBound<T> {
     fn drop(&mut self) {
         if !self.is_here() {
             std::mem::forget(self.value.take());

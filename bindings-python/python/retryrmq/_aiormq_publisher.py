@@ -27,26 +27,26 @@ T = TypeVar("T")
 #: How old a queue must be before a copy in it survives a crash of the broker, in seconds.
 _SAFE_AGE = 2.0
 #: How long an answer to a question may take, in seconds: during an alarm the broker reads nothing.
-_ANSWER = 600.0
-_USUAL_FRAME = 131_072
+_BROKER_TIMEOUT = 600.0
+_DEFAULT_FRAME_MAX = 131_072
 
 
-def usual_frame(bytes: int) -> int:
+def frame_max_or_default(bytes: int) -> int:
     """The frame size, if the broker has none, or it is not known."""
-    return bytes or _USUAL_FRAME
+    return bytes or _DEFAULT_FRAME_MAX
 
 
-class Session(Generic[T]):
+class PerConnection(Generic[T]):
     """A value that is made once for each connection, and forgotten with it."""
 
     def __init__(self, make: Callable[[AbstractConnection], Awaitable[T]]) -> None:
         self._make = make
         self._made: dict[AbstractConnection, T] = {}
-        self._making = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def of(self, connection: AbstractConnection) -> T:
         if connection not in self._made:
-            async with self._making:
+            async with self._lock:
                 if connection not in self._made:
                     made = await self._make(connection)
                     connection.closing.add_done_callback(lambda _: self._made.pop(connection, None))
@@ -70,25 +70,25 @@ class _Properties(aiormq.spec.Basic.Properties):
         return super().encode_property(name, value)
 
 
-class Broker:
+class CopyPublisher:
     """What is known of the broker behind one connection. After a reconnection nothing of it holds."""
 
-    _all: ClassVar[dict[AbstractConnection, Broker]] = {}
+    _all: ClassVar[dict[AbstractConnection, CopyPublisher]] = {}
 
     def __init__(self, connection: AbstractConnection) -> None:
         self._connection = connection
         #: The queues that exist, and when a copy in them is safe, on the clock of the loop.
-        self._known: dict[str, tuple[Queue, float]] = {}
+        self._declared: dict[str, tuple[Queue, float]] = {}
         self._marked: set[str] = set()
         self._tasks: set[asyncio.Future[None]] = set()
         self._locks: dict[str, asyncio.Lock] = {}
-        self._opening = asyncio.Lock()
-        self._publishing: AbstractChannel | None = None
+        self._channel_lock = asyncio.Lock()
+        self._publish_channel: AbstractChannel | None = None
         #: Ids of messages that are being published, and how many copies have them.
         self._ids: dict[str, tuple[asyncio.Lock, int]] = {}
 
     @classmethod
-    def of(cls, connection: AbstractConnection) -> Broker:
+    def of(cls, connection: AbstractConnection) -> CopyPublisher:
         found = cls._all.get(connection)
         if found is None:
             found = cls._all[connection] = cls(connection)
@@ -119,13 +119,15 @@ class Broker:
                 "later, or `queue_type='classic'` (then messages that return to a full or missing queue are dropped)"
             )
 
-    async def kind(self, queue: str) -> str | None:
+    async def queue_type(self, queue: str) -> str | None:
         """The type of a queue, from the words in which it refuses to be consumed from an offset; ``None`` if it does not tell."""
         if not self._is_rabbitmq():
             return None
         try:
             async with self._channel() as channel:
-                await channel.basic_consume(queue, _never, arguments={"x-stream-offset": "next"}, timeout=_ANSWER)
+                await channel.basic_consume(
+                    queue, _ignore_message, arguments={"x-stream-offset": "next"}, timeout=_BROKER_TIMEOUT
+                )
         except aiormq.exceptions.ChannelPreconditionFailed as refusal:
             said = str(refusal)
             if "prefetch count is not set" in said:
@@ -139,47 +141,47 @@ class Broker:
     @contextlib.asynccontextmanager
     async def _channel(self) -> AsyncIterator[AbstractChannel]:
         """A channel for one question: a refusal closes it."""
-        channel = await self._connection.channel(publisher_confirms=False, timeout=_ANSWER)
+        channel = await self._connection.channel(publisher_confirms=False, timeout=_BROKER_TIMEOUT)
         try:
             yield channel
         finally:
             with contextlib.suppress(Exception):
                 await channel.close()
 
-    def knows(self, queue: str) -> bool:
-        return queue in self._known
+    def has_declared(self, queue: str) -> bool:
+        return queue in self._declared
 
-    async def ensure(self, queue: Queue, *, create: bool) -> float:
+    async def declare_queue(self, queue: Queue, *, create: bool) -> float:
         """Declares a queue, unless it is known. Says when a copy in it is safe."""
         name = queue.name
         async with self._locks.setdefault(name, asyncio.Lock()):
-            if name not in self._known or self._known[name][0] != queue:
+            if name not in self._declared or self._declared[name][0] != queue:
                 try:
                     is_new = await self._declare(queue, create and queue.create)
                 except (aiormq.exceptions.ChannelNotFoundEntity, aiormq.exceptions.ChannelPreconditionFailed) as error:
-                    raise _refused(queue, error) from error
+                    raise _declare_error(queue, error) from error
                 except (aiormq.exceptions.ChannelAccessRefused, aiormq.exceptions.ChannelLockedResource) as error:
                     raise AccessRefusedError(
                         f"the user may not declare the queue `{name}` ({error}); grant `configure` on it, or declare it and set `declare` to False"
                     ) from error
-                safe = _now() + _SAFE_AGE
+                safe = _loop_time() + _SAFE_AGE
                 is_old = create and not is_new and await self._is_marked_as_old(name)
-                self._known[name] = (queue, _now() if is_old else safe)
-            return self._known[name][1]
+                self._declared[name] = (queue, _loop_time() if is_old else safe)
+            return self._declared[name][1]
 
     async def _declare(self, queue: Queue, create: bool) -> bool:
         """Says whether the queue is certainly new."""
         if not (create and queue.exact):
             try:
                 async with self._channel() as channel:
-                    await channel.queue_declare(queue.name, passive=True, timeout=_ANSWER)
+                    await channel.queue_declare(queue.name, passive=True, timeout=_BROKER_TIMEOUT)
                 return False
             except aiormq.exceptions.ChannelNotFoundEntity:
                 if not create:
                     raise
         async with self._channel() as channel:
             await channel.queue_declare(
-                queue.name, durable=True, arguments=cast("Any", queue.arguments), timeout=_ANSWER
+                queue.name, durable=True, arguments=cast("Any", queue.arguments), timeout=_BROKER_TIMEOUT
             )
         return not queue.exact
 
@@ -197,7 +199,7 @@ class Broker:
         async with self._channel() as channel:
             await _declare_marker(channel, marker)
             try:
-                await channel.exchange_delete(marker, if_unused=True, timeout=_ANSWER)
+                await channel.exchange_delete(marker, if_unused=True, timeout=_BROKER_TIMEOUT)
             except aiormq.exceptions.ChannelPreconditionFailed:
                 return True
         return False
@@ -208,23 +210,23 @@ class Broker:
             try:
                 async with self._channel() as channel:
                     await _declare_marker(channel, queue)
-                    await channel.queue_bind(queue, queue, timeout=_ANSWER)
+                    await channel.queue_bind(queue, queue, timeout=_BROKER_TIMEOUT)
             except aiormq.exceptions.ChannelAccessRefused:
                 await self._is_bound(queue)  # which deletes it if it is not
 
     async def store(self, copy: Copy, queue: Queue, *, create: bool, urgent: bool) -> None:
         """Publishes a copy, and returns when it is safe. Raises if it may not be stored."""
-        safe = await self.ensure(queue, create=create)
-        is_young = safe > _now()
+        safe = await self.declare_queue(queue, create=create)
+        is_young = safe > _loop_time()
         if not urgent:
             # Its original could not be acknowledged before, and if this process were killed, both would be there.
-            await asyncio.sleep(max(0.0, safe - _now()))
+            await asyncio.sleep(max(0.0, safe - _loop_time()))
         await self._publish(copy)
-        if (left := safe - _now()) > 0:
+        if (left := safe - _loop_time()) > 0:
             # The host may have died silently since: only an answer to a later question tells.
             await asyncio.sleep(left)
             async with self._channel() as channel:
-                await channel.queue_declare(queue.name, passive=True, timeout=_ANSWER)
+                await channel.queue_declare(queue.name, passive=True, timeout=_BROKER_TIMEOUT)
         if is_young and create and queue.name not in self._marked:
             self._marked.add(queue.name)
             task = asyncio.ensure_future(self._mark_as_old(queue.name))  # nobody waits for that
@@ -232,8 +234,8 @@ class Broker:
             task.add_done_callback(self._tasks.discard)
 
     async def _publish(self, copy: Copy) -> None:
-        channel = await self._publisher()
-        async with self._alone(copy.properties.get("message_id")):
+        channel = await self._open_publish_channel()
+        async with self._one_per_message_id(copy.properties.get("message_id")):
             await self.unblocked()
             try:
                 answer = await channel.basic_publish(
@@ -248,7 +250,7 @@ class Broker:
                     f"the broker refused a message for the queue `{copy.routing_key}`, which may be full"
                 ) from error
         if isinstance(answer, DeliveredMessage):
-            self._known.pop(copy.routing_key, None)
+            self._declared.pop(copy.routing_key, None)
             self._marked.discard(copy.routing_key)
             raise UnroutableError(f"the queue `{copy.routing_key}` was deleted")
 
@@ -260,16 +262,16 @@ class Broker:
         finally:
             ready.cancel()
 
-    async def _publisher(self) -> AbstractChannel:
-        async with self._opening:
-            if self._publishing is None or self._publishing.is_closed:
-                self._publishing = await self._connection.channel(
-                    publisher_confirms=True, on_return_raises=False, timeout=_ANSWER
+    async def _open_publish_channel(self) -> AbstractChannel:
+        async with self._channel_lock:
+            if self._publish_channel is None or self._publish_channel.is_closed:
+                self._publish_channel = await self._connection.channel(
+                    publisher_confirms=True, on_return_raises=False, timeout=_BROKER_TIMEOUT
                 )
-            return self._publishing
+            return self._publish_channel
 
     @contextlib.asynccontextmanager
-    async def _alone(self, message_id: str | None) -> AsyncIterator[None]:
+    async def _one_per_message_id(self, message_id: str | None) -> AsyncIterator[None]:
         """Publishes messages with the same id one after the other: the client knows a returned message by its id only."""
         if not message_id:
             yield  # the client gives it one
@@ -285,7 +287,7 @@ class Broker:
                 self._ids[message_id] = (lock, users - 1)
 
 
-def _refused(queue: Queue, error: Exception) -> Exception:
+def _declare_error(queue: Queue, error: Exception) -> Exception:
     if isinstance(error, aiormq.exceptions.ChannelNotFoundEntity):
         return QueueNotFoundError(f"the queue `{queue.name}` does not exist; declare it, or set `declare` to True")
     return MismatchError(
@@ -293,15 +295,15 @@ def _refused(queue: Queue, error: Exception) -> Exception:
     )
 
 
-def _now() -> float:
+def _loop_time() -> float:
     return asyncio.get_running_loop().time()
 
 
 async def _declare_marker(channel: AbstractChannel, name: str) -> None:
     await channel.exchange_declare(
-        name, exchange_type="fanout", durable=True, auto_delete=True, internal=True, timeout=_ANSWER
+        name, exchange_type="fanout", durable=True, auto_delete=True, internal=True, timeout=_BROKER_TIMEOUT
     )
 
 
-async def _never(message: DeliveredMessage) -> None:
+async def _ignore_message(message: DeliveredMessage) -> None:
     """A consumer that no broker makes."""

@@ -1,6 +1,6 @@
 """Log lines whose handlers run on a thread of their own, so that they hold up nothing else.
 
-A log handler may wait for the library, for example in its own ``publish``, or end the program. On the thread that fetches the news, either
+A log handler may wait for the library, for example in its own ``publish``, or end the program. On the thread that fetches notifications, either
 would stop every consumer on an event loop.
 """
 
@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 from . import _logs
 
 #: How many lines can wait. Further ones are dropped and counted.
-MOST = 10_000
+MAX_LINES = 10_000
 #: How long the thread waits for more lines, in seconds.
-_LINGER = 5.0
+_IDLE_TIMEOUT = 5.0
 #: How often the number of dropped lines is logged, in seconds.
-_PAUSE = 1.0
+_WARNING_INTERVAL = 1.0
 
 
 class _Line(NamedTuple):
@@ -34,13 +34,13 @@ class _Line(NamedTuple):
     fields: Mapping[str, object] | None
 
 
-class Lines:
+class LogQueue:
     """The lines that wait to be written."""
 
     def __init__(self) -> None:
         self._waiting: deque[_Line] = deque()
         self._dropped = 0
-        self._said_at = 0.0
+        self._warned_at = 0.0
         self._changed = threading.Condition()
         #: Whether there is a thread.
         self._busy = False
@@ -58,7 +58,7 @@ class Lines:
     ) -> None:
         """Adds a line. Never waits and never raises."""
         with self._changed:
-            if len(self._waiting) >= MOST:
+            if len(self._waiting) >= MAX_LINES:
                 self._dropped += 1
             else:
                 self._waiting.append(_Line(logger, level, text, args, exc_info, fields))
@@ -84,29 +84,29 @@ class Lines:
         while (line := self._next()) is not None:
             _write(*line)
             del line
-            self._say_what_was_dropped()
+            self._warn_of_dropped()
 
     def _next(self) -> _Line | None:
         with self._changed:
             self._writing = False
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._waiting, _LINGER)
+            self._changed.wait_for(lambda: self._waiting, _IDLE_TIMEOUT)
             if self._waiting:
                 self._writing = True
                 return self._waiting.popleft()
             self._busy = False
         return None
 
-    def _say_what_was_dropped(self) -> None:
+    def _warn_of_dropped(self) -> None:
         now = time.monotonic()
         with self._changed:
             # At once if there is nothing else to write, because the next line may come much later.
-            dropped = self._dropped if now - self._said_at >= _PAUSE or not self._waiting else 0
+            dropped = self._dropped if now - self._warned_at >= _WARNING_INTERVAL or not self._waiting else 0
             if not dropped:
                 return
-            self._dropped, self._said_at = 0, now
-        said = "%d lines of the log were dropped: its handlers are too slow"
-        _write("retryrmq", logging.WARNING, said, (dropped,), None, {"dropped": dropped})
+            self._dropped, self._warned_at = 0, now
+        warning = "%d lines of the log were dropped: its handlers are too slow"
+        _write("retryrmq", logging.WARNING, warning, (dropped,), None, {"dropped": dropped})
 
 
 def _write(
@@ -120,11 +120,11 @@ def _write(
 
 
 #: Made when it is needed: gevent and eventlet replace locks, and may do so after this module was imported.
-_ours: dict[int, Lines] = {}
+_queues: dict[int, LogQueue] = {}
 
 
-def _of_this_process() -> Lines:
-    return _ours.get(0) or _ours.setdefault(0, Lines())
+def _of_this_process() -> LogQueue:
+    return _queues.get(0) or _queues.setdefault(0, LogQueue())
 
 
 def write(
@@ -135,14 +135,14 @@ def write(
     exc_info: Any = None,
     fields: Mapping[str, object] | None = None,
 ) -> None:
-    """Like :meth:`Lines.write`, for this process."""
+    """Like :meth:`LogQueue.write`, for this process."""
     _of_this_process().write(logger, level, text, *args, exc_info=exc_info, fields=fields)
 
 
 def wait(seconds: float) -> None:
-    """Like :meth:`Lines.wait`, for this process."""
+    """Like :meth:`LogQueue.wait`, for this process."""
     _of_this_process().wait(seconds)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_ours.clear)
+    os.register_at_fork(after_in_child=_queues.clear)
