@@ -97,7 +97,7 @@ export function typed<Schema extends StandardSchema>(
   return (message, context) => {
     const body = parsedBody(message, refused)
     const handle = (result: StandardResult<unknown>): unknown => {
-      if (result.issues !== undefined) throw refused(new ValidationError(told(result.issues, body), result.issues))
+      if (result.issues !== undefined) throw refused(new ValidationError(issuesText(result.issues, body), result.issues))
       return handler(result.value as Output<Schema>, message, context)
     }
     const result = schema['~standard'].validate(body)
@@ -137,7 +137,7 @@ const MOST = 10
 const MOST_VALUES = 200
 
 /** The issues as one text, each as `items.0.price: expected a number`. */
-function told(issues: readonly StandardIssue[], body: unknown): string {
+function issuesText(issues: readonly StandardIssue[], body: unknown): string {
   const texts = issues.slice(0, MOST).map(({ message, path = [] }) => {
     // Not with its own `map`, which makes another path of arktype's.
     const keys = Array.from(path, (part) => (typeof part === 'object' ? part.key : part))

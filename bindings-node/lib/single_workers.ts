@@ -6,27 +6,27 @@ import { type Message, mayPark, tokenOf } from './message.js'
 import type { Subscription } from './native.js'
 import type { Plan } from './options.js'
 import { type End, isSignal } from './outcome.js'
-import { undone } from './returned.js'
-import { type Named, Workers, named } from './workers.js'
+import { unfinishedWork } from './result_check.js'
+import { type LogSubject, Workers, logSubject } from './workers.js'
 
 /** The most acknowledgements passed to the core at once. */
-const ACKS = 32
+const MAX_ACKS = 32
 
 /** @internal */
-export class Singles extends Workers<Message> {
+export class SingleWorkers extends Workers<Message> {
   #ready: Message[] = []
   #next = 0
   /** Whose handler tells how many messages to take. */
   #sample: Message | undefined
 
   constructor(plan: Plan, subscription: Subscription, id: number, context: AsyncResource) {
-    super(plan, subscription, id, context, ACKS)
+    super(plan, subscription, id, context, MAX_ACKS)
   }
 
   protected take(): Message | undefined {
     if (this.#next < this.#ready.length) return this.#ready[this.#next++]
     // This is called after every handler.
-    if (this.listening) return undefined
+    if (this.isWaiting) return undefined
     const batch = this.subscription.take(this.#sample === undefined)
     if (batch === null) return undefined
     this.#ready = this.read(batch)
@@ -36,7 +36,7 @@ export class Singles extends Workers<Message> {
     return first
   }
 
-  protected returnTheUnstarted(): void {
+  protected requeueUnstarted(): void {
     if (this.#next < this.#ready.length) {
       this.subscription.giveBack(Float64Array.from(this.#ready.slice(this.#next), tokenOf))
     }
@@ -47,14 +47,14 @@ export class Singles extends Workers<Message> {
   protected returned(message: Message, value: unknown): void {
     // A signal that was returned and not thrown: acknowledging would be the opposite of what was meant.
     if (isSignal(value)) return this.failed(message, value)
-    const error = value === undefined ? undefined : undone(value)
+    const error = value === undefined ? undefined : unfinishedWork(value)
     if (error !== undefined) return this.failed(message, error)
     if (message === this.#sample) this.#sample = undefined
     this.settlements.acknowledge(tokenOf(message))
   }
 
   protected failed(message: Message, error: unknown): void {
-    const end = this.judged(error, mayPark(message))
+    const end = this.classify(error, mayPark(message))
     this.settle(message, end)
     this.logStack(end, message)
   }
@@ -64,7 +64,7 @@ export class Singles extends Workers<Message> {
     this.settlements.end(tokenOf(message), end)
   }
 
-  protected named(message: Message): Named {
-    return named(message)
+  protected logSubject(message: Message): LogSubject {
+    return logSubject(message)
   }
 }

@@ -1,4 +1,4 @@
-//! News for one environment (the main thread, or a worker): finished operations, messages that wait, events, log lines. The environment is
+//! Notifications for one environment (the main thread, or a worker): finished operations, messages that wait, events, log lines. The environment is
 //! woken once for everything, and fetches it in one call.
 //!
 //! The TypeScript half numbers operations and subscriptions with JavaScript numbers. A narrower type would overflow in a process that lives
@@ -11,37 +11,37 @@ use retryrmq::Login;
 
 use crate::{
     errors::Result,
-    live::{Alive, Kind},
     logging,
+    notifier::{Notifier, Wake},
+    object_count::{LiveObject, ObjectKind},
     outcome::duration,
-    shared::{Shared, Wake},
 };
 
-/// The bridge of one environment.
+/// The notifications for one environment.
 #[napi]
-pub struct Bridge {
-    pub(crate) shared: Arc<Shared>,
-    _alive: Alive,
+pub struct NotificationQueue {
+    pub(crate) notifier: Arc<Notifier>,
+    _alive: LiveObject,
 }
 
 #[napi]
-impl Bridge {
-    /// A bridge that wakes its environment by calling `wake`.
+impl NotificationQueue {
+    /// A queue that wakes its environment by calling `wake`.
     #[napi(constructor, catch_unwind)]
     pub fn new(wake: Wake) -> Self {
-        let shared = Arc::new(Shared::new(wake));
-        logging::told_to(&shared);
+        let notifier = Arc::new(Notifier::new(wake));
+        logging::send_log_lines_to(&notifier);
         Self {
-            shared,
-            _alive: Alive::new(Kind::Bridge),
+            notifier,
+            _alive: LiveObject::new(ObjectKind::NotificationQueue),
         }
     }
 
-    /// Answers a question: the login, and for how many milliseconds from now the broker accepts it.
+    /// Answers a request: the login, and for how many milliseconds from now the broker accepts it.
     #[napi(catch_unwind)]
     pub fn answer(
         &self,
-        question: f64,
+        request: f64,
         user: String,
         password: String,
         expires_in: Option<f64>,
@@ -50,27 +50,27 @@ impl Bridge {
         if let Some(ms) = expires_in {
             login = login.expires_in(duration("expiresIn", ms)?);
         }
-        self.shared.answered(question, Ok(login));
+        self.notifier.reply(request, Ok(login));
         Ok(())
     }
 
     /// Ends: wakes its environment no more, and releases what that takes.
     #[napi(catch_unwind)]
     pub fn end(&self) {
-        self.shared.end();
+        self.notifier.end();
     }
 
-    /// Says why a question has no answer.
+    /// Says why a request has no answer.
     #[napi(catch_unwind)]
-    pub fn refuse(&self, question: f64, why: String) {
-        self.shared.answered(question, Err(why));
+    pub fn refuse(&self, request: f64, why: String) {
+        self.notifier.reply(request, Err(why));
     }
 }
 
-impl Drop for Bridge {
+impl Drop for NotificationQueue {
     fn drop(&mut self) {
         // The environment ends: everyone who waits for an answer of it gets an error.
-        let unanswered = self.shared.lock().questions.end();
+        let unanswered = self.notifier.lock().credential_requests.end();
         drop(unanswered);
     }
 }

@@ -22,7 +22,7 @@ if (isMainThread) {
   }
   await once(worker, 'message')
   await worker.terminate()
-  const left = () => Object.entries(liveObjects()).filter(([kind, count]) => kind !== 'bridges' && count > (before[kind] ?? 0))
+  const left = () => Object.entries(liveObjects()).filter(([kind, count]) => kind !== 'notification_queues' && count > (before[kind] ?? 0))
   while (left().length > 0) {
     await new Promise((resolve) => setTimeout(resolve, 10))
     globalThis.gc()

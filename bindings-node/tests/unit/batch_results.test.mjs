@@ -6,7 +6,7 @@ import { test } from 'node:test'
 import { defer, park, retryAfter, setLogger } from 'retryrmq'
 import { simulate } from 'retryrmq/testing'
 
-import { UNDONE } from './returned.mjs'
+import { UNDONE } from './result_cases.mjs'
 
 setLogger(false)
 const once = { queue: 'orders', dlx: true, retry: 'fixed(1s, retries=0)', batch: 10 }

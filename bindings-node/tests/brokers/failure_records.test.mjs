@@ -48,7 +48,7 @@ test('warnings go to the console unless there is a logger', async (t) => {
   const name = await queue(t)
   const rmq = await client(t)
   await rmq.publish(name, 'x', { messageId: 'it' })
-  const { code, text, errors } = await program('logs', [name])
+  const { code, text, errors } = await program('no_logger', [name])
   assert.deepEqual([code, text], [0, ''])
   assert.equal(errors, `retryrmq: attempt 1 of 1 of message it in ${name} failed: Error: no; parked as exhausted\n`)
 })

@@ -5,13 +5,13 @@ import { RpcException } from '@nestjs/microservices'
 
 import type { Message } from '../message.js'
 import { failureOf, isSignal, undecodable } from '../outcome.js'
-import { parsedBody } from '../typed.js'
+import { parsedBody } from '../typed_bodies.js'
 import { isPlain } from '../values.js'
 import type { RetryRmqContext } from './context.js'
 import type { Consuming, Pattern } from './options.js'
 
 /** A message as it was read. @internal */
-export interface Packet {
+export interface RpcMessage {
   /** The key of its pattern, see {@link patternKey}. */
   pattern: string
   data: unknown
@@ -20,12 +20,12 @@ export interface Packet {
 }
 
 /** Of an envelope, which has no other keys. */
-const KEYS = ['pattern', 'data', 'id']
+const ENVELOPE_KEYS = ['pattern', 'data', 'id']
 
 /** Reads a message: `{ pattern, data }` as `ClientRMQ` writes it, with an `id` if it is a request; or plain. @internal */
-export function packetOf(message: Message, decode: Consuming['decode']): Packet {
+export function readRpcMessage(message: Message, decode: Consuming['decode']): RpcMessage {
   const value = decode === undefined ? parsedBody(message, undecodable) : decoded(message, decode)
-  const isEnvelope = isPlain(value) && 'pattern' in value && 'data' in value && Object.keys(value).every((key) => KEYS.includes(key))
+  const isEnvelope = isPlain(value) && 'pattern' in value && 'data' in value && Object.keys(value).every((key) => ENVELOPE_KEYS.includes(key))
   if (!isEnvelope) return { pattern: message.routingKey, data: value, replyTo: undefined }
   const { pattern, data, id } = value as { pattern: Pattern; data: unknown; id?: unknown }
   return { pattern: patternKey(pattern), data, replyTo: id === undefined ? undefined : message.properties.replyTo }
@@ -48,7 +48,7 @@ export function patternKey(pattern: unknown): string {
 }
 
 /** Statuses of a client's error that may go away by themselves: request timeout, conflict, locked, too early, too many requests. */
-const PASSING = [408, 409, 423, 425, 429]
+const TEMPORARY_STATUSES = [408, 409, 423, 425, 429]
 
 /**
  * Which errors no retry can fix, by default: an `HttpException` with a status of 400 to 499 that does not go away by itself (such as a
@@ -59,18 +59,18 @@ export function isFatal(error: unknown, context: RetryRmqContext): boolean {
   if (error instanceof RpcException) return context.isRequest
   if (!(error instanceof HttpException)) return false
   const status = error.getStatus()
-  return status >= 400 && status < 500 && !PASSING.includes(status)
+  return status >= 400 && status < 500 && !TEMPORARY_STATUSES.includes(status)
 }
 
 /** Has an exception of `ValidationPipe` say what is wrong, for the record of its message: it is only in its response. @internal */
-export function explain(error: unknown): void {
+export function addValidationMessages(error: unknown): void {
   if (!(error instanceof HttpException)) return
   const { message } = Object(error.getResponse()) as { message?: unknown }
   if (Array.isArray(message) && message.length > 0) error.message = message.map(String).join('; ')
 }
 
 /** The reply to a request that succeeded. @internal */
-export function response(value: unknown): string {
+export function successReply(value: unknown): string {
   return JSON.stringify({ response: value, isDisposed: true })
 }
 
@@ -80,7 +80,7 @@ export function response(value: unknown): string {
  *
  * @internal
  */
-export function refusal(error: unknown, refused: RetryRmqContext['refused']): string {
+export function errorReply(error: unknown, refused: RetryRmqContext['refused']): string {
   const failure = failureOf(error)
   const err = refused !== undefined && refused.exception === failure ? refused.shown : shownError(failure)
   try {

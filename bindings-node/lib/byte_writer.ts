@@ -1,4 +1,4 @@
-/** The bytes in which outcomes and messages to publish pass to the native half. The other side is `src/wire.rs`. */
+/** The bytes in which outcomes and messages to publish pass to the native half. The other side is `src/byte_reader.rs`. */
 
 const NONE = 0xffff_ffff
 

@@ -8,7 +8,7 @@ import { isThenable } from './outcome.js'
 const MOST = 1000
 
 /** Why the message must not be acknowledged; `undefined` if it may. Promises were awaited before. @internal */
-export function undone(value: unknown, most = MOST): TypeError | undefined {
+export function unfinishedWork(value: unknown, most = MOST): TypeError | undefined {
   if (typeof value === 'function') {
     const name = nameOf(value)
     return new TypeError(

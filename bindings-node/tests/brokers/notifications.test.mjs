@@ -35,7 +35,7 @@ test('messages, their ends and wake-ups cross in batches', async (t) => {
   const crossings = {
     takes: calls(t, native.Subscription, 'take'),
     settles: calls(t, native.Subscription, 'settle'),
-    wakes: calls(t, native.Bridge, 'news'),
+    wakes: calls(t, native.NotificationQueue, 'fetch'),
   }
   const consumer = await rmq.consume({ queue: orders, prefetch: 500 }, async () => {})
   let published = 0
@@ -106,25 +106,25 @@ test('numbers of operations and subscriptions have no end', async (t) => {
   const orders = await queue(t)
   const far = 2 ** 33
   const heard = []
-  const bridge = new native.Bridge(() => heard.push(bridge.news()))
-  const brought = () => heard.flatMap((news) => news.brought ?? [])
+  const notifications = new native.NotificationQueue(() => heard.push(notifications.fetch()))
+  const completed = () => heard.flatMap((one) => one.completed ?? [])
   const answer = (ticket) =>
     until(`${ticket} is answered`, () => {
-      const refused = heard.flatMap((news) => news.refused ?? []).find((one) => one.ticket === ticket)
-      assert.equal(refused, undefined)
-      return brought().find((one) => one.ticket === ticket)?.value
+      const failed = heard.flatMap((one) => one.failed ?? []).find((one) => one.ticket === ticket)
+      assert.equal(failed, undefined)
+      return completed().find((one) => one.ticket === ticket)?.value
     })
-  const connecting = native.connect(bridge, far + 1, URL_, '', null, false, false, null)
+  const connecting = native.connect(notifications, far + 1, URL_, '', null, false, false, null)
   t.after(() => connecting.giveUp()) // kept until then, as it gives up when it is let go
   const connected = await answer(far + 1)
   t.after(() => connected) // as above: what is let go closes, which interrupts what it was asked for
-  const listening = new native.Listening()
+  const listening = new native.ListenerFlag()
   listening.begin()
-  connected.subscribe(bridge, far + 2, new native.Options(JSON.stringify({ queue: orders })), far + 3, listening)
+  connected.subscribe(notifications, far + 2, new native.Options(JSON.stringify({ queue: orders })), far + 3, listening)
   const subscription = await answer(far + 2)
-  assert.equal(subscription.listen(bridge, far + 3), 'none')
+  assert.equal(subscription.listen(notifications, far + 3), 'none')
   await publish(await client(t), orders, 1)
-  await until('it is told to look', () => heard.some((news) => news.ready?.includes(far + 3)))
+  await until('it is told to look', () => heard.some((one) => one.ready?.includes(far + 3)))
   const token = Number(subscription.take(true).messages.readBigUInt64LE(8))
   const failed = Buffer.alloc(8 + 1 + 8 + 4 + 4 + 4 + 4)
   failed.writeDoubleLE(token)
@@ -136,8 +136,8 @@ test('numbers of operations and subscriptions have no end', async (t) => {
     heard.flatMap((news) => news.events ?? []).some(([subscription, row]) => subscription === far + 3 && JSON.parse(row).name === 'rejected'),
   )
   subscription.close()
-  subscription.waitClosed(bridge, far + 4)
-  connected.close(bridge, far + 5)
+  subscription.waitClosed(notifications, far + 4)
+  connected.close(notifications, far + 5)
   await until('both have ended', () => [4, 5].every((n) => heard.some((news) => news.done?.includes(far + n))))
 })
 
@@ -161,13 +161,13 @@ test('whatever a handler does to the memory of its message, the others keep thei
   const name = await queue(t)
   // Before Node 22 it has to be asked for.
   const flags = 'transfer' in ArrayBuffer.prototype ? [] : ['--harmony-rab-gsab-transfer']
-  const { code, text, errors } = await program('transfers', [name], undefined, flags)
+  const { code, text, errors } = await program('transferred_memory', [name], undefined, flags)
   assert.deepEqual([code, errors, text], [0, '', 'handled 40, failed 0, wrong 0\n'])
 })
 
 test('a consumer whose turn throws silences no other one', async (t) => {
   const names = [await queue(t), await queue(t), await queue(t)]
-  const { code, text, errors } = await program('wakes', names)
+  const { code, text, errors } = await program('two_consumers', names)
   assert.deepEqual([code, errors, text], [0, '', 'survived once\nhandled 3\n'])
 })
 
@@ -201,7 +201,7 @@ for (const [method, says] of [
   test(`an error in between that the process survives silences no consumer (${method})`, async (t) => {
     const name = await queue(t)
     await publish(await client(t), name, 100)
-    const { code, text, errors } = await program('survives', [name, method])
+    const { code, text, errors } = await program('native_error', [name, method])
     assert.deepEqual([code, errors, text], [0, '', `survived once\n${says}`])
   })
 }

@@ -7,7 +7,7 @@ import vm from 'node:vm'
 import { setLogger } from 'retryrmq'
 import { simulate } from 'retryrmq/testing'
 
-import { FINE, UNDONE } from './returned.mjs'
+import { FINE, UNDONE } from './result_cases.mjs'
 
 setLogger(false)
 const once = { queue: 'orders', dlx: true, retry: 'fixed(1s, retries=0)' }

@@ -1,4 +1,4 @@
-// OAuth 2 tokens and a client certificate at a real broker: `tests/logins node logins.mjs`.
+// OAuth 2 tokens and a client certificate at a real broker: `tests/logins node token_login.mjs`.
 
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'

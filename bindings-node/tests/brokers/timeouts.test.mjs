@@ -114,7 +114,7 @@ for (const how of ['close', 'stop']) {
     const name = await queue(t)
     const rmq = await client(t)
     await rmq.publish(name, 'x')
-    const { code, text, errors } = await program('hangs', [name, how])
+    const { code, text, errors } = await program('endless_handler', [name, how])
     const told = /^retryrmq: handlers still running after the drain timeout of 100ms: 1; their messages are requeued .*\n$/
     assert.equal(code, 0)
     assert.match(errors, how === 'close' ? told : /^$/)

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 
 import { fixed } from 'retryrmq'
 
-import { FINE, UNDONE } from '../unit/returned.mjs'
+import { FINE, UNDONE } from '../unit/result_cases.mjs'
 import { client, queue, test, until } from './broker.mjs'
 
 test('work that nobody would do is a failed attempt, and anything else a success', async (t) => {

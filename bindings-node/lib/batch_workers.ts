@@ -2,43 +2,43 @@
 
 import type { AsyncResource } from 'node:async_hooks'
 
-import { answered } from './answers.js'
+import { batchResults } from './batch_results.js'
 import { type Message, mayPark, tokenOf } from './message.js'
 import type { Subscription } from './native.js'
 import type { Plan } from './options.js'
 import type { End } from './outcome.js'
-import { type Named, Workers, named } from './workers.js'
+import { type LogSubject, Workers, logSubject } from './workers.js'
 
 /** @internal */
-export class Batches extends Workers<Message[]> {
+export class BatchWorkers extends Workers<Message[]> {
   constructor(plan: Plan, subscription: Subscription, id: number, context: AsyncResource) {
     super(plan, subscription, id, context, plan.native.batch ?? 1)
   }
 
   protected take(): Message[] | undefined {
-    if (this.listening) return undefined
+    if (this.isWaiting) return undefined
     const batch = this.subscription.take(true)
     return batch === null ? undefined : this.read(batch)
   }
 
-  protected returnTheUnstarted(): void {
+  protected requeueUnstarted(): void {
     // A handler begins with what is taken at once.
   }
 
   protected returned(messages: Message[], value: unknown): void {
-    const answer = answered(value, messages.length)
+    const answer = batchResults(value, messages.length)
     if (answer !== undefined && 'all' in answer) return this.failed(messages, answer.all.error)
     messages.forEach((message, index) => {
       const failure = answer?.each[index]
       if (failure === undefined) return this.settlements.acknowledge(tokenOf(message))
-      const end = this.judged(failure.error, mayPark(message))
+      const end = this.classify(failure.error, mayPark(message))
       this.settlements.end(tokenOf(message), end)
       this.logStack(end, [message])
     })
   }
 
   protected failed(messages: Message[], error: unknown): void {
-    const end = this.judged(error, messages.some(mayPark))
+    const end = this.classify(error, messages.some(mayPark))
     this.settle(messages, end)
     this.logStack(end, messages)
   }
@@ -49,8 +49,8 @@ export class Batches extends Workers<Message[]> {
     for (const message of messages) this.settlements.end(tokenOf(message), mayPark(message) ? end : short)
   }
 
-  protected named(messages: Message[]): Named {
-    const first = named(messages[0] as Message)
+  protected logSubject(messages: Message[]): LogSubject {
+    const first = logSubject(messages[0] as Message)
     if (messages.length === 1) return first
     return { name: `a batch of ${messages.length} messages`, fields: { queue: this.plan.queue, count: messages.length } }
   }

@@ -1,6 +1,6 @@
 // Whether lib/native.ts describes the native half that there is: its functions, classes, methods and getters, by name.
 //
-//     node halves.mjs lib/native.ts      in a project with retryrmq
+//     node native_declarations.mjs lib/native.ts      in a project with retryrmq
 
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
@@ -19,7 +19,7 @@ function described(name) {
 
 const members = (Class) => Object.getOwnPropertyNames(Class.prototype).filter((name) => name !== 'constructor').sort()
 const classes = Object.keys(native).filter((name) => typeof native[name] === 'function' && /^[A-Z]/.test(name))
-assert.ok(classes.includes('Subscription') && classes.includes('Bridge'), classes.join())
+assert.ok(classes.includes('Subscription') && classes.includes('NotificationQueue'), classes.join())
 for (const name of classes) assert.deepEqual(members(native[name]), described(name), name)
 // Of the classes, only those that TypeScript makes.
 const made = described('Native').filter((name) => classes.includes(name))

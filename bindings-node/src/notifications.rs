@@ -1,20 +1,20 @@
-//! The news that the environment fetches, as JavaScript values: finished operations, events, questions, log lines.
+//! The notifications that the environment fetches, as JavaScript values: finished operations, events, requests for credentials, log lines.
 
 use napi::bindgen_prelude::Either4;
 use napi_derive::napi;
 
 use crate::{
-    bridge::Bridge,
     client::Client,
     logging::{self, Line},
+    notification_queue::NotificationQueue,
+    notifier::Answer,
     parked::{Record, Walk},
-    shared::Answer,
     subscription::Subscription,
 };
 
 /// An operation with an answer.
 #[napi(object, object_from_js = false)]
-pub struct Brought {
+pub struct Completed {
     /// Which operation.
     pub ticket: f64,
     /// Its answer.
@@ -23,7 +23,7 @@ pub struct Brought {
 
 /// An operation that failed.
 #[napi(object, object_from_js = false)]
-pub struct Refused {
+pub struct FailedOperation {
     /// Which operation.
     pub ticket: f64,
     /// The stable code of the error.
@@ -34,34 +34,34 @@ pub struct Refused {
     pub detail: String,
 }
 
-/// A question to a function: who logs in?
+/// A request to a function: who logs in?
 #[napi(object, object_from_js = false)]
-pub struct Question {
+pub struct CredentialRequest {
     /// Which function.
     pub function: f64,
     /// The number that its answer must name.
-    pub question: f64,
+    pub request: f64,
 }
 
-/// All news since the last call. Empty kinds are left out: mostly there is only one kind, many times a second.
+/// All notifications since the last call. Empty kinds are left out: mostly there is only one kind, many times a second.
 #[napi(object, object_from_js = false)]
 #[derive(Default)]
-pub struct News {
+pub struct Notifications {
     /// Operations that are done and have no answer.
     pub done: Option<Vec<f64>>,
     /// Operations with an answer.
-    pub brought: Option<Vec<Brought>>,
+    pub completed: Option<Vec<Completed>>,
     /// Operations that failed.
-    pub refused: Option<Vec<Refused>>,
+    pub failed: Option<Vec<FailedOperation>>,
     /// Subscriptions with messages.
     pub ready: Option<Vec<f64>>,
     /// What happened: the number of a subscription, and its event as a row.
     pub events: Option<Vec<(f64, String)>>,
     /// Events that were dropped because nobody fetched them.
     pub missed: Option<u32>,
-    /// Questions for a login.
-    pub questions: Option<Vec<Question>>,
-    /// Questions to which nobody awaits the answer any more.
+    /// Requests for credentials.
+    pub credential_requests: Option<Vec<CredentialRequest>>,
+    /// Requests to which nobody awaits the answer any more.
     pub withdrawn: Option<Vec<f64>>,
     /// Functions that nobody can ask any more.
     pub forgotten: Option<Vec<f64>>,
@@ -74,23 +74,23 @@ fn some<T>(found: Vec<T>) -> Option<Vec<T>> {
 }
 
 #[napi]
-impl Bridge {
+impl NotificationQueue {
     /// Fetches everything since the last call.
     #[napi(catch_unwind)]
-    pub fn news(&self) -> News {
-        let (finished, ready, (events, missed), asked, withdrawn, forgotten) = {
-            let mut waiting = self.shared.lock();
-            waiting.woken = false;
+    pub fn fetch(&self) -> Notifications {
+        let (finished, ready, (events, missed), requested, withdrawn, forgotten) = {
+            let mut pending = self.notifier.lock();
+            pending.woken = false;
             (
-                std::mem::take(&mut waiting.finished),
-                std::mem::take(&mut waiting.ready),
-                waiting.events.take(),
-                std::mem::take(&mut waiting.asked),
-                std::mem::take(&mut waiting.withdrawn),
-                std::mem::take(&mut waiting.forgotten),
+                std::mem::take(&mut pending.finished),
+                std::mem::take(&mut pending.ready),
+                pending.events.take(),
+                std::mem::take(&mut pending.requested),
+                std::mem::take(&mut pending.withdrawn),
+                std::mem::take(&mut pending.forgotten),
             )
         };
-        let mut news = News {
+        let mut notifications = Notifications {
             ready: some(ready),
             events: some(
                 events
@@ -99,33 +99,36 @@ impl Bridge {
                     .collect(),
             ),
             missed: Some(missed).filter(|missed| *missed > 0),
-            questions: some(
-                asked
+            credential_requests: some(
+                requested
                     .into_iter()
-                    .map(|(function, question)| Question {
+                    .map(|(function, request)| CredentialRequest {
                         function,
-                        question: question as f64,
+                        request: request as f64,
                     })
                     .collect(),
             ),
             withdrawn: some(withdrawn),
             forgotten: some(forgotten),
-            lines: some(logging::take(&self.shared)),
-            ..News::default()
+            lines: some(logging::take(&self.notifier)),
+            ..Notifications::default()
         };
         for (ticket, answer) in finished {
             let value = match answer {
                 Answer::Nothing => {
-                    news.done.get_or_insert_default().push(ticket);
+                    notifications.done.get_or_insert_default().push(ticket);
                     continue;
                 }
                 Answer::Failed(why) => {
-                    news.refused.get_or_insert_default().push(Refused {
-                        ticket,
-                        code: why.code,
-                        message: why.message,
-                        detail: why.detail,
-                    });
+                    notifications
+                        .failed
+                        .get_or_insert_default()
+                        .push(FailedOperation {
+                            ticket,
+                            code: why.code,
+                            message: why.message,
+                            detail: why.detail,
+                        });
                     continue;
                 }
                 Answer::Client(client) => Either4::A(Client::new(client)),
@@ -133,9 +136,9 @@ impl Bridge {
                 Answer::Walk(browse) => Either4::C(Walk::new(*browse)),
                 Answer::Record(record) => Either4::D(Record::new(*record)),
             };
-            let brought = news.brought.get_or_insert_default();
-            brought.push(Brought { ticket, value });
+            let completed = notifications.completed.get_or_insert_default();
+            completed.push(Completed { ticket, value });
         }
-        news
+        notifications
     }
 }

@@ -5,7 +5,7 @@ import { types } from 'node:util'
 import type { Message } from './message.js'
 import type { BatchHandler } from './options.js'
 import { isErrorLike, isSignal, isThenable, peek } from './outcome.js'
-import { undone } from './returned.js'
+import { unfinishedWork } from './result_check.js'
 
 /** The handler of a batch returned something from which nobody knows which answer is for which message. */
 class BatchAnswerError extends Error {
@@ -14,7 +14,7 @@ class BatchAnswerError extends Error {
   }
 }
 
-const HOW = 'return an array with one answer for each message, in their order'
+const HOW_TO_ANSWER = 'return an array with one answer for each message, in their order'
 
 /** A failure. What was thrown may be `undefined`. */
 interface Failure {
@@ -22,13 +22,13 @@ interface Failure {
 }
 
 /** What failed according to what a handler of a batch returned: `all`, or `each` by itself; `undefined` if nothing did. @internal */
-export type Answer = { all: Failure } | { each: (Failure | undefined)[] } | undefined
+export type BatchResults = { all: Failure } | { each: (Failure | undefined)[] } | undefined
 
 /** Reads what a handler returned for this number of messages. @internal */
-export function answered(value: unknown, count: number): Answer {
+export function batchResults(value: unknown, count: number): BatchResults {
   if (typeof value !== 'object' && typeof value !== 'function') return undefined
   try {
-    const error = isSignal(value) ? value : (undone(value, count) ?? unread(value, count))
+    const error = isSignal(value) ? value : (unfinishedWork(value, count) ?? misreadError(value, count))
     if (error !== undefined) return { all: { error } }
     if (!Array.isArray(value)) return undefined
     // Not with its own methods, which skip holes.
@@ -45,12 +45,12 @@ export function answered(value: unknown, count: number): Answer {
  * A handler that gets an array of its own, which it may change. An answer for each message belongs to the original order, so there is none if
  * it changed the array. @internal
  */
-export function ordered(handler: BatchHandler): BatchHandler {
+export function withOwnArray(handler: BatchHandler): BatchHandler {
   return (messages, context) => {
     const own = [...messages]
     const checked = (value: unknown): unknown => {
       if (Array.isArray(value) && !isSame(own, messages)) {
-        throw new BatchAnswerError(`the handler changed the array of messages, so its answers have no order; sort a copy, and ${HOW}`)
+        throw new BatchAnswerError(`the handler changed the array of messages, so its answers have no order; sort a copy, and ${HOW_TO_ANSWER}`)
       }
       return value
     }
@@ -64,7 +64,7 @@ function isSame(one: readonly Message[], other: readonly Message[]): boolean {
 }
 
 /** Why a returned object has no answers although it holds several values. */
-function unread(value: unknown, count: number): BatchAnswerError | undefined {
+function misreadError(value: unknown, count: number): BatchAnswerError | undefined {
   if (Array.isArray(value)) {
     if (value.length === count) return undefined
     return new BatchAnswerError(`the handler answered ${value.length} of ${count} messages; return one answer for each, in their order`)
@@ -72,7 +72,7 @@ function unread(value: unknown, count: number): BatchAnswerError | undefined {
   if (typeof value !== 'object' || value === null) return undefined
   const isMany = ArrayBuffer.isView(value) || types.isAnyArrayBuffer(value) || Symbol.iterator in value || Symbol.asyncIterator in value
   if (!isMany) return undefined
-  return new BatchAnswerError(`the handler returned values that are not in an array; ${HOW}`)
+  return new BatchAnswerError(`the handler returned values that are not in an array; ${HOW_TO_ANSWER}`)
 }
 
 /**
@@ -81,16 +81,16 @@ function unread(value: unknown, count: number): BatchAnswerError | undefined {
  */
 function failure(answer: unknown, areSettled: boolean): Failure | undefined {
   if (isSignal(answer) || isErrorLike(answer)) return { error: answer }
-  if (!isSettled(answer)) return unfinished(answer)
+  if (!isSettled(answer)) return unfinishedError(answer)
   // Beside other values only an error tells that this is no value of the application.
   const isSure = answer.status === 'rejected' && (isErrorLike(answer.reason) || isSignal(answer.reason))
-  if (!areSettled && !isSure) return unfinished(answer)
+  if (!areSettled && !isSure) return unfinishedError(answer)
   if (answer.status === 'rejected') return { error: answer.reason }
-  return isSignal(answer.value) ? { error: answer.value } : unfinished(answer.value)
+  return isSignal(answer.value) ? { error: answer.value } : unfinishedError(answer.value)
 }
 
-function unfinished(answer: unknown): Failure | undefined {
-  const error = undone(answer)
+function unfinishedError(answer: unknown): Failure | undefined {
+  const error = unfinishedWork(answer)
   if (error !== undefined) return { error }
   // Within what `Promise.allSettled` returned, for example.
   return isThenable(answer) ? { error: new TypeError('an answer of the handler is a promise, which nobody awaits') } : undefined
