@@ -9,9 +9,9 @@ use uniffi::{
 
 /// Bytes. As a `Vec<u8>` they would go one by one.
 #[derive(Clone, Debug, Default)]
-pub struct Wire(pub(crate) Vec<u8>);
+pub struct ByteBuffer(pub(crate) Vec<u8>);
 
-impl Deref for Wire {
+impl Deref for ByteBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -22,7 +22,7 @@ impl Deref for Wire {
 // SAFETY: `lower` gives the vector's own memory away and `try_lift` takes back what was given away by a `RustBuffer` of this
 // library, as the converter of `String` does; `write` and `try_read` are inverse to each other, and every read is checked.
 #[allow(unsafe_code)]
-unsafe impl FfiConverter<crate::UniFfiTag> for Wire {
+unsafe impl FfiConverter<crate::UniFfiTag> for ByteBuffer {
     type FfiType = RustBuffer;
 
     fn lower(wire: Self) -> RustBuffer {
@@ -54,4 +54,4 @@ unsafe impl FfiConverter<crate::UniFfiTag> for Wire {
     const TYPE_ID_META: MetadataBuffer = <Vec<u8> as TypeId<crate::UniFfiTag>>::TYPE_ID_META;
 }
 
-uniffi::derive_ffi_traits!(local Wire);
+uniffi::derive_ffi_traits!(local ByteBuffer);

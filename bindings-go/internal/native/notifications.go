@@ -21,63 +21,63 @@ type Line struct {
 	Fields []string
 }
 
-// The one goroutine that fetches what the native half has to tell, for as long as somebody needs it.
-type newsroom struct {
+// The one goroutine that fetches the notifications of the native half, for as long as somebody needs it.
+type notificationDispatcher struct {
 	// Held by whoever begins or ends the goroutine, so that there is one at most.
-	life      sync.Mutex
+	lifetime  sync.Mutex
 	mu        sync.Mutex
 	users     int
 	ended     chan struct{}
 	next      uint64
 	pending   map[uint64]chan struct{}
 	listeners map[uint64]func(row []byte)
-	asked     map[uint64]func(question uint64, over bool)
+	providers map[uint64]func(request uint64, over bool)
 }
 
-var room = newsroom{
+var dispatcher = notificationDispatcher{
 	pending:   map[uint64]chan struct{}{},
 	listeners: map[uint64]func(row []byte){},
-	asked:     map[uint64]func(uint64, bool){},
+	providers: map[uint64]func(uint64, bool){},
 }
 
-// The reader of log lines and of the number of events that were dropped; set before the first Hold.
+// The reader of log lines and of the number of events that were dropped; set before the first AcquireDispatcher.
 var (
 	OnLine   = func(Line) {}
 	OnMissed = func(uint64) {}
 )
 
-// How long a thread waits for news at once.
-const newsSlice = 60_000
+// How long a thread waits for notifications at once.
+const fetchSlice = 60_000
 
-// Hold keeps the news coming until Release.
-func Hold() {
-	room.life.Lock()
-	defer room.life.Unlock()
-	room.mu.Lock()
-	defer room.mu.Unlock()
-	room.users++
-	if room.users == 1 {
-		room.ended = make(chan struct{})
-		go room.run(room.ended)
+// AcquireDispatcher keeps notifications coming until ReleaseDispatcher.
+func AcquireDispatcher() {
+	dispatcher.lifetime.Lock()
+	defer dispatcher.lifetime.Unlock()
+	dispatcher.mu.Lock()
+	defer dispatcher.mu.Unlock()
+	dispatcher.users++
+	if dispatcher.users == 1 {
+		dispatcher.ended = make(chan struct{})
+		go dispatcher.run(dispatcher.ended)
 	}
 }
 
-// Release lets go; the last one waits for the end of the goroutine, after which nothing is told.
-func Release() (last bool) {
-	room.life.Lock()
-	defer room.life.Unlock()
-	room.mu.Lock()
-	room.users--
-	last, ended := room.users == 0, room.ended
-	room.mu.Unlock()
+// ReleaseDispatcher lets go; the last one waits for the end of the goroutine, after which nothing is told.
+func ReleaseDispatcher() (last bool) {
+	dispatcher.lifetime.Lock()
+	defer dispatcher.lifetime.Unlock()
+	dispatcher.mu.Lock()
+	dispatcher.users--
+	last, ended := dispatcher.users == 0, dispatcher.ended
+	dispatcher.mu.Unlock()
 	if last {
-		C.rr_wake_news()
+		C.rr_wake_fetcher()
 		<-ended
 	}
 	return last
 }
 
-func (n *newsroom) run(ended chan struct{}) {
+func (n *notificationDispatcher) run(ended chan struct{}) {
 	defer close(ended)
 	for over := false; !over; {
 		n.fetch()
@@ -87,18 +87,18 @@ func (n *newsroom) run(ended chan struct{}) {
 	}
 }
 
-func (n *newsroom) fetch() {
-	news, err := bytesOf(C.rr_news(newsSlice))
+func (n *notificationDispatcher) fetch() {
+	fetched, err := bytesOf(C.rr_fetch_notifications(fetchSlice))
 	if err != nil {
 		return
 	}
-	r := NewReader(news)
+	r := NewReader(fetched)
 	finished := make([]uint64, r.Count())
 	for i := range finished {
 		finished[i] = r.Uint64()
 	}
 	for range r.Count() {
-		n.tell(r.Uint64(), r.Bytes())
+		n.deliver(r.Uint64(), r.Bytes())
 	}
 	for range r.Count() {
 		line := Line{Module: r.String(), Level: int(int8(r.Uint8())), Text: r.String()}
@@ -112,14 +112,14 @@ func (n *newsroom) fetch() {
 		OnMissed(missed)
 	}
 	for range r.Count() {
-		credentials, question, over := r.Uint64(), r.Uint64(), r.Bool()
+		provider, request, over := r.Uint64(), r.Uint64(), r.Bool()
 		n.mu.Lock()
-		ask := n.asked[credentials]
+		ask := n.providers[provider]
 		n.mu.Unlock()
 		if ask != nil {
-			ask(question, over)
+			ask(request, over)
 		} else if !over {
-			Answer(question, nil, "it belongs to a connection that was closed")
+			AnswerCredentials(request, nil, "it belongs to a connection that was closed")
 		}
 	}
 	// Last, so that whoever waited finds everything told that happened before.
@@ -133,29 +133,29 @@ func (n *newsroom) fetch() {
 	}
 }
 
-// Tells an event, if its listener still listens. Unlisten waits for the end of that.
-func (n *newsroom) tell(listener uint64, row []byte) {
+// Tells an event, if its listener still listens. RemoveListener waits for the end of that.
+func (n *notificationDispatcher) deliver(listener uint64, row []byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if tell := n.listeners[listener]; tell != nil {
-		tell(row)
+	if deliver := n.listeners[listener]; deliver != nil {
+		deliver(row)
 	}
 }
 
-// Listen has events told to tell, as JSON that it must not keep. It must not wait for anything, nor call this package; the number is for Client.Subscribe.
-func Listen(tell func(row []byte)) uint64 {
-	room.mu.Lock()
-	defer room.mu.Unlock()
-	room.next++
-	room.listeners[room.next] = tell
-	return room.next
+// AddListener has events passed to deliver, as JSON that it must not keep. It must not wait for anything, nor call this package; the number is for Client.Subscribe.
+func AddListener(deliver func(row []byte)) uint64 {
+	dispatcher.mu.Lock()
+	defer dispatcher.mu.Unlock()
+	dispatcher.next++
+	dispatcher.listeners[dispatcher.next] = deliver
+	return dispatcher.next
 }
 
-// Unlisten ends that: afterwards nothing is told.
-func Unlisten(listener uint64) {
-	room.mu.Lock()
-	defer room.mu.Unlock()
-	delete(room.listeners, listener)
+// RemoveListener ends that: afterwards nothing is told.
+func RemoveListener(listener uint64) {
+	dispatcher.mu.Lock()
+	defer dispatcher.mu.Unlock()
+	delete(dispatcher.listeners, listener)
 }
 
 // LogLines says the least level of the log lines that are wanted.
@@ -167,19 +167,19 @@ type Operation struct {
 	done chan struct{}
 }
 
-// Begins an operation; somebody must hold the newsroom until it is done.
+// Begins an operation; somebody must hold the dispatcher until it is done.
 func begin(start func(ticket uint64) C.rr_answer) (*Operation, error) {
 	done := make(chan struct{})
-	room.mu.Lock()
-	room.next++
-	ticket := room.next
-	room.pending[ticket] = done
-	room.mu.Unlock()
+	dispatcher.mu.Lock()
+	dispatcher.next++
+	ticket := dispatcher.next
+	dispatcher.pending[ticket] = done
+	dispatcher.mu.Unlock()
 	handle, err := valueOf(start(ticket))
 	if err != nil {
-		room.mu.Lock()
-		delete(room.pending, ticket)
-		room.mu.Unlock()
+		dispatcher.mu.Lock()
+		delete(dispatcher.pending, ticket)
+		dispatcher.mu.Unlock()
 		return nil, err
 	}
 	op := &Operation{done: done}

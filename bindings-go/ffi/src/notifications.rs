@@ -1,4 +1,4 @@
-//! What this half has to tell the Go half: finished operations, events, log lines, and what it asks. One goroutine fetches them, so that no
+//! Notifications for the Go half: finished operations, events, log lines, requests for credentials. One goroutine fetches them, so that no
 //! native thread ever calls into Go.
 
 use std::{
@@ -13,131 +13,131 @@ use crate::logging::{self, Line};
 
 /// An event and who listens to it.
 #[derive(Debug, uniffi::Record)]
-pub struct Told {
+pub struct EventNotification {
     /// The listener, as it was named at the subscription.
     pub listener: u64,
     /// The event, as a row.
     pub row: String,
 }
 
-/// A question to a function of the Go half, or its end.
+/// A request to a function of the Go half, or its end.
 #[derive(Debug, uniffi::Record)]
-pub struct Question {
+pub struct CredentialRequest {
     /// The function, as it was named when its client connected.
-    pub credentials: u64,
-    /// Which question: for the answer.
+    pub provider: u64,
+    /// Which request: for the answer.
     pub number: u64,
     /// Whether nobody waits for the answer any more.
     pub over: bool,
 }
 
-/// News, all at once.
+/// Notifications, all at once.
 #[derive(Debug, uniffi::Record)]
-pub struct News {
+pub struct Notifications {
     /// Tickets of finished operations.
     pub finished: Vec<u64>,
     /// Events.
-    pub events: Vec<Told>,
+    pub events: Vec<EventNotification>,
     /// Log lines.
     pub lines: Vec<Line>,
     /// Events that were dropped because too many waited.
     pub missed: u64,
-    /// Questions about the login, in turn.
-    pub questions: Vec<Question>,
+    /// Requests for credentials, in turn.
+    pub credential_requests: Vec<CredentialRequest>,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct Pending {
     finished: Vec<u64>,
     events: Events<u64>,
-    questions: Vec<Question>,
-    nudged: bool,
+    credential_requests: Vec<CredentialRequest>,
+    woken: bool,
 }
 
-static WAITING: Mutex<Waiting> = Mutex::new(Waiting {
+static PENDING: Mutex<Pending> = Mutex::new(Pending {
     finished: Vec::new(),
     events: Events::new(),
-    questions: Vec::new(),
-    nudged: false,
+    credential_requests: Vec::new(),
+    woken: false,
 });
 static CHANGED: Condvar = Condvar::new();
 
-fn waiting() -> MutexGuard<'static, Waiting> {
-    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
+fn pending() -> MutexGuard<'static, Pending> {
+    PENDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Says that the operation with this ticket is finished.
 pub(crate) fn finished(ticket: u64) {
-    waiting().finished.push(ticket);
+    pending().finished.push(ticket);
     CHANGED.notify_one();
 }
 
 /// Hands over an event for a listener.
-pub(crate) fn told(listener: u64, event: &retryrmq::Event) {
-    let has_room = waiting().events.has_room(listener);
+pub(crate) fn event(listener: u64, event: &retryrmq::Event) {
+    let has_room = pending().events.has_room(listener);
     let row = has_room.then(|| json_rows::event(event));
-    waiting().events.put(listener, row);
+    pending().events.put(listener, row);
     CHANGED.notify_one();
 }
 
-/// Hands over a question, or its end.
-pub(crate) fn question(question: Question) {
-    waiting().questions.push(question);
+/// Hands over a request, or its end.
+pub(crate) fn credential_request(request: CredentialRequest) {
+    pending().credential_requests.push(request);
     CHANGED.notify_one();
 }
 
 /// Has the log fetched.
-pub(crate) fn nudge() {
-    waiting().nudged = true;
+pub(crate) fn log_lines_arrived() {
+    pending().woken = true;
     CHANGED.notify_one();
 }
 
-/// Waits for news, `wait_ms` at most.
+/// Waits for notifications, `wait_ms` at most.
 #[uniffi::export]
-pub fn news(wait_ms: u32) -> News {
+pub fn fetch_notifications(wait_ms: u32) -> Notifications {
     let deadline = Instant::now() + Duration::from_millis(u64::from(wait_ms));
-    let mut waiting = waiting();
+    let mut pending = pending();
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let any = waiting.nudged
-            || !waiting.finished.is_empty()
-            || !waiting.events.is_empty()
-            || !waiting.questions.is_empty();
+        let any = pending.woken
+            || !pending.finished.is_empty()
+            || !pending.events.is_empty()
+            || !pending.credential_requests.is_empty();
         if any || left.is_zero() {
             break;
         }
-        waiting = CHANGED
-            .wait_timeout(waiting, left)
+        pending = CHANGED
+            .wait_timeout(pending, left)
             .unwrap_or_else(PoisonError::into_inner)
             .0;
     }
-    waiting.nudged = false;
-    let finished = std::mem::take(&mut waiting.finished);
-    let (events, missed) = waiting.events.take();
-    let questions = std::mem::take(&mut waiting.questions);
-    drop(waiting);
-    News {
+    pending.woken = false;
+    let finished = std::mem::take(&mut pending.finished);
+    let (events, missed) = pending.events.take();
+    let credential_requests = std::mem::take(&mut pending.credential_requests);
+    drop(pending);
+    Notifications {
         finished,
         events: events
             .into_iter()
-            .map(|(listener, row)| Told { listener, row })
+            .map(|(listener, row)| EventNotification { listener, row })
             .collect(),
         lines: logging::take(),
         missed: missed.into(),
-        questions,
+        credential_requests,
     }
 }
 
-/// Lets whoever waits for news go.
+/// Lets whoever waits for notifications go.
 #[uniffi::export]
-pub fn wake_news() {
-    nudge();
+pub fn wake_fetcher() {
+    log_lines_arrived();
 }
 
 /// The least level, as in `slog`, of the lines that are wanted.
 #[uniffi::export]
 pub fn log_lines(least: i8) {
-    log_buffer::catch(nudge);
+    log_buffer::catch(log_lines_arrived);
     log_buffer::want(match least {
         i8::MIN..=-4 => Level::DEBUG,
         -3..=0 => Level::INFO,

@@ -10,34 +10,34 @@ import (
 )
 
 // A handler that panicked, or ended its goroutine.
-type panicked struct {
+type panicError struct {
 	value any
 	stack string
 }
 
-func (p *panicked) Error() string { return "panic: " + p.text() }
+func (p *panicError) Error() string { return "panic: " + p.text() }
 
 // The value of the panic as text, as far as it can be shown.
-func (p *panicked) text() (said string) {
-	if safely(func() { said = shown(p.value) }) != nil {
+func (p *panicError) text() (said string) {
+	if catchPanic(func() { said = printed(p.value) }) != nil {
 		said = fmt.Sprintf("<no panic text: printing the %T panics>", p.value)
 	}
 	return said
 }
 
 // A panic with an error is that error as well, for rules.
-func (p *panicked) Unwrap() error {
+func (p *panicError) Unwrap() error {
 	err, _ := p.value.(error)
 	return err
 }
 
 // ErrorType returns the error type for the record of a parked message.
-func (p *panicked) ErrorType() string { return "panic" }
+func (p *panicError) ErrorType() string { return "panic" }
 
 var errGoexit = errors.New("the handler ended its goroutine (runtime.Goexit, or t.FailNow in a test)")
 
 // How a goroutine ends, for a deferred function.
-func goexit() error { return &panicked{errGoexit, ownFrames(string(debug.Stack()))} }
+func goexit() error { return &panicError{errGoexit, ownFrames(string(debug.Stack()))} }
 
 // Calls a handler. A panic becomes an error. If the handler ends its goroutine, it ends the caller's.
 func call(ctx context.Context, handler Handler, m *Message) (err error) {
@@ -45,7 +45,7 @@ func call(ctx context.Context, handler Handler, m *Message) (err error) {
 	defer func() {
 		value := recover()
 		if !returned { // nil is a value as well, where GODEBUG has panicnil=1
-			err = &panicked{value, ownFrames(string(debug.Stack()))}
+			err = &panicError{value, ownFrames(string(debug.Stack()))}
 		}
 	}()
 	err = handler(ctx, m)
@@ -54,12 +54,12 @@ func call(ctx context.Context, handler Handler, m *Message) (err error) {
 }
 
 // Calls user code that is not a handler. Returns its panic, if there is one.
-func safely(f func()) (gone *panicked) {
+func catchPanic(f func()) (panicked *panicError) {
 	returned := false
 	defer func() {
 		value := recover()
 		if !returned {
-			gone = &panicked{value, ownFrames(string(debug.Stack()))}
+			panicked = &panicError{value, ownFrames(string(debug.Stack()))}
 		}
 	}()
 	f()
@@ -68,7 +68,7 @@ func safely(f func()) (gone *panicked) {
 }
 
 // As fmt shows it, unless that would never end: a stack overflow is not a panic, it ends the process.
-func shown(value any) string {
+func printed(value any) string {
 	switch value.(type) {
 	case nil:
 		return "nil"
@@ -80,7 +80,7 @@ func shown(value any) string {
 		v = v.Elem() // further down, pointers are shown as addresses
 	}
 	budget := mostShown
-	if !comesToAnEnd(v, 0, &budget) {
+	if !isFinite(v, 0, &budget) {
 		return fmt.Sprintf("a %T that refers to itself, or is very large", value)
 	}
 	return fmt.Sprint(value)
@@ -93,7 +93,7 @@ const (
 	deepest = 100
 )
 
-func comesToAnEnd(v reflect.Value, depth int, budget *int) bool {
+func isFinite(v reflect.Value, depth int, budget *int) bool {
 	if *budget--; *budget < 0 || depth > deepest {
 		return false
 	}
@@ -105,22 +105,22 @@ func comesToAnEnd(v reflect.Value, depth int, budget *int) bool {
 	}
 	switch v.Kind() {
 	case reflect.Interface:
-		return v.IsNil() || comesToAnEnd(v.Elem(), depth+1, budget)
+		return v.IsNil() || isFinite(v.Elem(), depth+1, budget)
 	case reflect.Array, reflect.Slice:
 		for i := range v.Len() {
-			if !comesToAnEnd(v.Index(i), depth+1, budget) {
+			if !isFinite(v.Index(i), depth+1, budget) {
 				return false
 			}
 		}
 	case reflect.Map:
 		for entries := v.MapRange(); entries.Next(); {
-			if !comesToAnEnd(entries.Key(), depth+1, budget) || !comesToAnEnd(entries.Value(), depth+1, budget) {
+			if !isFinite(entries.Key(), depth+1, budget) || !isFinite(entries.Value(), depth+1, budget) {
 				return false
 			}
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if !comesToAnEnd(v.Field(i), depth+1, budget) {
+			if !isFinite(v.Field(i), depth+1, budget) {
 				return false
 			}
 		}

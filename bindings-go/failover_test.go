@@ -16,8 +16,8 @@ import (
 	"github.com/retryrmq/retryrmq/bindings-go"
 )
 
-// The address of the stage with other hosts, and perhaps somebody else.
-func (s *stage) at(hosts string, who ...string) string {
+// The address of the fixture with other hosts, and perhaps somebody else.
+func (s *fixture) at(hosts string, who ...string) string {
 	u, err := url.Parse(s.url)
 	if err != nil {
 		s.t.Fatal(err)
@@ -29,7 +29,7 @@ func (s *stage) at(hosts string, who ...string) string {
 	return "amqp://" + login + "@" + hosts + u.Path
 }
 
-func (s *stage) host() string {
+func (s *fixture) host() string {
 	u, err := url.Parse(s.url)
 	if err != nil {
 		s.t.Fatal(err)
@@ -58,7 +58,7 @@ type proxy struct {
 	gate     sync.RWMutex
 }
 
-func (s *stage) proxy(at string) *proxy {
+func (s *fixture) proxy(at string) *proxy {
 	listener, err := net.Listen("tcp", at)
 	if err != nil {
 		s.t.Error(err)
@@ -131,7 +131,7 @@ func (p *proxy) close() {
 }
 
 // Somebody whose password can be changed; the first one is "old".
-func (s *stage) user() string {
+func (s *fixture) user() string {
 	name := s.vhost + "-user"
 	s.setPassword(name, "old")
 	s.t.Cleanup(func() { s.manage("DELETE", "/api/users/"+name, nil) })
@@ -139,11 +139,11 @@ func (s *stage) user() string {
 	return name
 }
 
-func (s *stage) setPassword(name, password string) {
+func (s *fixture) setPassword(name, password string) {
 	s.manage("PUT", "/api/users/"+name, map[string]string{"password": password, "tags": ""})
 }
 
-func (s *stage) dialAt(address string, options ...retryrmq.DialOption) *retryrmq.Conn {
+func (s *fixture) dialAt(address string, options ...retryrmq.DialOption) *retryrmq.Conn {
 	s.t.Helper()
 	conn, err := retryrmq.Dial(s.t.Context(), address, options...)
 	if err != nil {
@@ -154,7 +154,7 @@ func (s *stage) dialAt(address string, options ...retryrmq.DialOption) *retryrmq
 }
 
 func TestAnyOfSeveralHostsWillDo(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *stage) {
+	everywhere(t, func(t *testing.T, s *fixture) {
 		dead := deadHost(t)
 		for _, address := range []string{s.at(dead + "," + s.host()), s.at(dead) + ", " + s.url} {
 			for range 3 { // in any order
@@ -183,7 +183,7 @@ func TestAnyOfSeveralHostsWillDo(t *testing.T) {
 }
 
 func TestABrokerThatIsNotThereYetIsWaitedFor(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		host := deadHost(t)
 		come := make(chan struct{})
 		timer := time.AfterFunc(800*time.Millisecond, func() {
@@ -204,7 +204,7 @@ func TestABrokerThatIsNotThereYetIsWaitedFor(t *testing.T) {
 }
 
 func TestAConnectionThatWaitsWaitsToConsumeAsWell(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		way := s.proxy("127.0.0.1:0")
 		conn := s.dialAt(s.at(way.host()), retryrmq.Wait())
 		way.close()
@@ -279,7 +279,7 @@ func TestWaitingForABrokerEndsWithTheContext(t *testing.T) {
 }
 
 func TestHealthTellsWhyItIsNotWell(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		way := s.proxy("127.0.0.1:0")
 		conn := s.dialAt(s.at(way.host()))
 		if !conn.Healthy() || conn.Trouble() != "" {
@@ -301,7 +301,7 @@ func TestHealthTellsWhyItIsNotWell(t *testing.T) {
 }
 
 func TestMetricsTellOfConnectionsHandlersAndWhatIsParked(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		s.queue("orders", "quorum")
 		conn := s.dial()
 		s.consume(conn, "orders", func(context.Context, *retryrmq.Message) error {
@@ -320,7 +320,7 @@ func TestMetricsTellOfConnectionsHandlersAndWhatIsParked(t *testing.T) {
 }
 
 func TestAPasswordThatWasChangedIsTold(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		way, user := s.proxy("127.0.0.1:0"), s.user()
 		s.queue("orders", "quorum")
 		conn := s.dialAt(s.at(way.host(), user, "old"))
@@ -356,7 +356,7 @@ func TestAPasswordThatWasChangedIsTold(t *testing.T) {
 }
 
 func TestAConnectionMayEndWhenItIsRefused(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		way, user := s.proxy("127.0.0.1:0"), s.user()
 		s.queue("orders", "quorum")
 		conn := s.dialAt(s.at(way.host(), user, "old"), retryrmq.EndWhenRefused())

@@ -22,19 +22,19 @@ type Decimal struct {
 }
 
 // The deepest nesting; deeper tables are refused.
-const tableDepth = 32
+const maxTableDepth = 32
 
 func appendTable(out []byte, table map[string]any, path string, depth int) ([]byte, error) {
-	if depth > tableDepth {
-		return nil, badOption("`%s` is nested more than %d levels deep", path, tableDepth)
+	if depth > maxTableDepth {
+		return nil, invalidOption("`%s` is nested more than %d levels deep", path, maxTableDepth)
 	}
 	var err error
 	for name, value := range table {
 		if len(name) > math.MaxUint8 {
-			return nil, badOption("a name in `%s` is longer than 255 bytes: %q…", path, head(name))
+			return nil, invalidOption("a name in `%s` is longer than 255 bytes: %q…", path, head(name))
 		}
 		if !utf8.ValidString(name) {
-			return nil, badOption("a name in `%s` is not valid UTF-8: %q", path, head(name))
+			return nil, invalidOption("a name in `%s` is not valid UTF-8: %q", path, head(name))
 		}
 		out = append(append(out, byte(len(name))), name...)
 		if out, err = appendValue(out, value, path, name, depth); err != nil {
@@ -74,7 +74,7 @@ func appendValue(out []byte, value any, path, name string, depth int) ([]byte, e
 		return appendValue(out, uint64(v), path, name, depth)
 	case uint64:
 		if v > math.MaxInt64 {
-			return nil, badOption("`%s[%q]` does not fit AMQP's 64-bit integers; write it as text", path, name)
+			return nil, invalidOption("`%s[%q]` does not fit AMQP's 64-bit integers; write it as text", path, name)
 		}
 		return be.AppendUint64(append(out, 'l'), v), nil
 	case float32:
@@ -89,7 +89,7 @@ func appendValue(out []byte, value any, path, name string, depth int) ([]byte, e
 		return append(be.AppendUint32(append(out, 'x'), uint32(len(v))), v...), nil
 	case time.Time:
 		if v.Unix() < 0 {
-			return nil, badOption("`%s[%q]` is before 1970, which AMQP cannot represent", path, name)
+			return nil, invalidOption("`%s[%q]` is before 1970, which AMQP cannot represent", path, name)
 		}
 		return be.AppendUint64(append(out, 'T'), uint64(v.Unix())), nil
 	case Table:
@@ -99,8 +99,8 @@ func appendValue(out []byte, value any, path, name string, depth int) ([]byte, e
 	case map[string]any:
 		return appendValue(out, Table(v), path, name, depth)
 	case []any:
-		if depth > tableDepth {
-			return nil, badOption("`%s` is nested more than %d levels deep", path, tableDepth)
+		if depth > maxTableDepth {
+			return nil, invalidOption("`%s` is nested more than %d levels deep", path, maxTableDepth)
 		}
 		return appendNested(out, 'A', func(out []byte) (_ []byte, err error) {
 			for i, entry := range v {
@@ -111,7 +111,7 @@ func appendValue(out []byte, value any, path, name string, depth int) ([]byte, e
 			return out, nil
 		})
 	}
-	return nil, badOption("`%s[%q]` is a %T, which AMQP cannot represent; use a type of retryrmq.Table", path, name, value)
+	return nil, invalidOption("`%s[%q]` is a %T, which AMQP cannot represent; use a type of retryrmq.Table", path, name, value)
 }
 
 func appendNested(out []byte, tag byte, write func([]byte) ([]byte, error)) ([]byte, error) {

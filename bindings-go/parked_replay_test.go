@@ -15,7 +15,7 @@ import (
 )
 
 func TestALoopOverParkedMessagesEndsWithTheConnection(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		for name, close := range map[string]func(*retryrmq.Conn){
 			"in the loop": func(conn *retryrmq.Conn) { _ = conn.Close() },
 			"beside it": func(conn *retryrmq.Conn) {
@@ -66,7 +66,7 @@ func TestALoopOverParkedMessagesEndsWithTheConnection(t *testing.T) {
 }
 
 func TestParkedMessagesAreReplayedAndDropped(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *stage) {
+	everywhere(t, func(t *testing.T, s *fixture) {
 		conn := s.dial(retryrmq.AppVersion("1.2.3"))
 		s.queue("orders", "quorum")
 		s.publish(conn, "orders", numbered(6)...)
@@ -148,7 +148,7 @@ func TestParkedMessagesAreReplayedAndDropped(t *testing.T) {
 }
 
 func TestAReplayThatIsNotWaitedForDuplicatesNothing(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "classic")
 		names := numbered(100)
@@ -199,13 +199,13 @@ func TestAReplayThatIsNotWaitedForDuplicatesNothing(t *testing.T) {
 
 func TestReplaysThatNobodyRemembersAreCompleted(t *testing.T) {
 	all := brokers(t)
-	s := newStage(t, all[len(all)-1]) // not in parallel: the native objects of other tests are counted as well
+	s := newFixture(t, all[len(all)-1]) // not in parallel: the native objects of other tests are counted as well
 	conn := s.dial()
 	s.queue("orders", "quorum")
 	s.queue("orders.parked", "quorum")
 	names := numbered(20)
 	s.publish(conn, "orders.parked", names...)
-	before := native.Live()
+	before := native.LiveObjects()
 	var held []*retryrmq.ParkedMessage
 	for parked, err := range conn.Parked(t.Context(), "orders") {
 		if err != nil {
@@ -231,7 +231,7 @@ func TestReplaysThatNobodyRemembersAreCompleted(t *testing.T) {
 		held = nil
 		eventually(t, "they are forgotten", func() bool {
 			runtime.GC()
-			return native.Live()-before <= 2 // the walk, and the message that is shown
+			return native.LiveObjects()-before <= 2 // the walk, and the message that is shown
 		})
 	}
 	var seen ledger

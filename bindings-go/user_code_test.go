@@ -41,7 +41,7 @@ func TestTheEndWaitsForNoErrorThatIsStillAsked(t *testing.T) {
 		"unwrap after a deadline": {limit: 50 * time.Millisecond, wraps: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			once(t, func(t *testing.T, s *stage) {
+			once(t, func(t *testing.T, s *fixture) {
 				conn := s.dial()
 				s.queue("orders", "classic")
 				s.publish(conn, "orders", "7")
@@ -82,7 +82,7 @@ func TestTheEndWaitsForNoErrorThatIsStillAsked(t *testing.T) {
 
 // With a handler timeout a message goes on, whatever is asked of its error.
 func TestAnErrorThatDoesNotAnswerHoldsNoMessage(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "classic")
 		s.publish(conn, "orders", "7")
@@ -111,7 +111,7 @@ func TestAnErrorThatDoesNotAnswerHoldsNoMessage(t *testing.T) {
 }
 
 func TestAnErrorThatWrapsItselfIsAFailedAttempt(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "classic")
 		s.publish(conn, "orders", "7")
@@ -132,7 +132,7 @@ func TestAnErrorThatWrapsItselfIsAFailedAttempt(t *testing.T) {
 
 // A panic whose value fmt would show for ever, until the stack of its goroutine is full.
 func TestAPanicThatRefersToItselfIsAFailedAttempt(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "classic")
 		s.publish(conn, "orders", "slice", "map")
@@ -164,7 +164,7 @@ func TestAPanicThatRefersToItselfIsAFailedAttempt(t *testing.T) {
 func TestAPanicWithNilIsAFailedAttempt(t *testing.T) {
 	t.Setenv("GODEBUG", "panicnil=1")
 	all := brokers(t)
-	s := newStage(t, all[len(all)-1])
+	s := newFixture(t, all[len(all)-1])
 	conn := s.dial()
 	s.queue("orders", "classic")
 	for _, limit := range []time.Duration{0, time.Hour} {
@@ -197,7 +197,7 @@ func TestTheEndWaitsForNoListenerWithoutBound(t *testing.T) {
 		"OnReady": func(wait func()) retryrmq.Option { return retryrmq.OnReady(wait) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			once(t, func(t *testing.T, s *stage) {
+			once(t, func(t *testing.T, s *fixture) {
 				conn := s.dial()
 				s.queue("orders", "classic")
 				s.publish(conn, "orders", "7")
@@ -234,7 +234,7 @@ func (l *badLog) Handle(ctx context.Context, r slog.Record) error {
 func withBadLog(t *testing.T, limit time.Duration, does func(text string), drained error) {
 	t.Helper()
 	all := brokers(t)
-	s := newStage(t, all[len(all)-1])
+	s := newFixture(t, all[len(all)-1])
 	debug := &slog.HandlerOptions{Level: slog.LevelDebug}
 	retryrmq.SetLogger(slog.New(&badLog{slog.NewTextHandler(io.Discard, debug), does}))
 	defer retryrmq.SetLogger(nil)

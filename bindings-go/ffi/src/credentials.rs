@@ -1,4 +1,4 @@
-//! Who logs in, asked of the Go half: a question is a piece of news, and its answer a call.
+//! The credentials, asked of the Go half: a request is a notification, and its answer a call.
 
 use std::{
     sync::{LazyLock, Mutex, MutexGuard, PoisonError},
@@ -6,17 +6,17 @@ use std::{
 };
 
 use retryrmq::{Credentials, Login};
-use retryrmq_bindings::{Questions, Said};
+use retryrmq_bindings::{CredentialReply, CredentialRequests};
 
 use crate::{
-    live::{Alive, Kind},
-    news::{self, Question},
+    notifications::{self, CredentialRequest},
+    object_count::{LiveObject, ObjectKind},
 };
 
 /// What a function gave. No `Debug`: it holds a secret.
 #[derive(uniffi::Enum)]
 #[allow(missing_debug_implementations)]
-pub enum Given {
+pub enum CredentialsAnswer {
     /// Who logs in.
     Login {
         /// The user.
@@ -33,31 +33,31 @@ pub enum Given {
     },
 }
 
-static OPEN: LazyLock<Mutex<Questions>> = LazyLock::new(Mutex::default);
+static OPEN: LazyLock<Mutex<CredentialRequests>> = LazyLock::new(Mutex::default);
 
-fn open() -> MutexGuard<'static, Questions> {
+fn open() -> MutexGuard<'static, CredentialRequests> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A question that is open. Dropped unanswered, because the answer is late or its client is gone, it is taken back.
-struct Asked {
-    credentials: u64,
+/// A request that is open. Dropped unanswered, because the answer is late or its client is gone, it is taken back.
+struct OpenRequest {
+    provider: u64,
     number: u64,
-    _alive: Alive,
+    _alive: LiveObject,
 }
 
-impl Drop for Asked {
+impl Drop for OpenRequest {
     fn drop(&mut self) {
         if open().take(self.number).is_some() {
-            news::question(self.news(true));
+            notifications::credential_request(self.notification(true));
         }
     }
 }
 
-impl Asked {
-    fn news(&self, over: bool) -> Question {
-        Question {
-            credentials: self.credentials,
+impl OpenRequest {
+    fn notification(&self, over: bool) -> CredentialRequest {
+        CredentialRequest {
+            provider: self.provider,
             number: self.number,
             over,
         }
@@ -65,34 +65,34 @@ impl Asked {
 }
 
 /// The function of the Go half that has this number.
-pub(crate) fn credentials(credentials: u64) -> Credentials {
+pub(crate) fn credentials(provider: u64) -> Credentials {
     Credentials::new(move || async move {
-        // The questions of a process never end, so there is always a number.
+        // The requests of a process never end, so there is always a number.
         let Some((number, answered)) = open().ask() else {
-            return nobody();
+            return unanswered();
         };
-        let asked = Asked {
-            credentials,
+        let request = OpenRequest {
+            provider,
             number,
-            _alive: Alive::new(Kind::Question),
+            _alive: LiveObject::new(ObjectKind::CredentialRequest),
         };
-        news::question(asked.news(false));
-        answered.await.unwrap_or_else(|_| nobody())
+        notifications::credential_request(request.notification(false));
+        answered.await.unwrap_or_else(|_| unanswered())
     })
 }
 
-fn nobody() -> Said {
+fn unanswered() -> CredentialReply {
     Err("nobody answered".to_owned())
 }
 
-/// Answers a question. An answer that nobody waits for any more is let go.
+/// Answers a request. An answer that nobody waits for any more is let go.
 #[uniffi::export]
-pub fn answer(number: u64, given: Given) {
+pub fn answer_credentials(number: u64, given: CredentialsAnswer) {
     let Some(answer) = open().take(number) else {
         return;
     };
     let _ = answer.send(match given {
-        Given::Login {
+        CredentialsAnswer::Login {
             user,
             password,
             lifetime,
@@ -103,6 +103,6 @@ pub fn answer(number: u64, given: Given) {
                 None => login,
             })
         }
-        Given::Failed { why } => Err(why),
+        CredentialsAnswer::Failed { why } => Err(why),
     });
 }

@@ -198,7 +198,7 @@ func TestATypedHandlerWithoutAFunctionIsRefused(t *testing.T) {
 }
 
 func TestAnInvalidBodyIsParkedOnTheBroker(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *stage) {
+	everywhere(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "quorum")
 		s.publish(conn, "orders", `{"item": 7}`, `{"item": "table"}`)

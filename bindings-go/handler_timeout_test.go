@@ -14,7 +14,7 @@ import (
 type keyOfTest struct{}
 
 func TestAHandlersContextHasADeadlineAndTheValuesOfConsume(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "classic")
 		for _, limit := range []time.Duration{0, time.Hour} {
@@ -44,7 +44,7 @@ func TestAHandlersContextHasADeadlineAndTheValuesOfConsume(t *testing.T) {
 }
 
 func TestAHandlerThatTakesTooLong(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "classic")
 		s.publish(conn, "orders", "deaf", "listening")
@@ -76,7 +76,7 @@ func TestAHandlerThatTakesTooLong(t *testing.T) {
 }
 
 func TestTheEndWaitsForAHandlerThatIsPastItsDeadline(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "classic")
 		s.publish(conn, "orders", "7")
@@ -109,7 +109,7 @@ func TestTheEndWaitsForAHandlerThatIsPastItsDeadline(t *testing.T) {
 }
 
 func TestHandlersThatAreLeftBehindAreCounted(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		for queue, c := range map[string]struct {
 			limit time.Duration
 			want  string
@@ -147,7 +147,7 @@ func TestHandlersThatAreLeftBehindAreCounted(t *testing.T) {
 
 // Whatever a handler returns at its deadline, and however: it is too late.
 func TestWhatAHandlerReturnsPastItsDeadlineDoesNotCount(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "classic")
 		names := numbered(300)

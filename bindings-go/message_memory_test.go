@@ -13,7 +13,7 @@ import (
 
 // What a handler keeps, for example the ids of what it has seen, keeps nothing else that came with it.
 func TestWhatIsKeptOfAMessageKeepsNothingElse(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "classic")
 		const count = 300

@@ -11,7 +11,7 @@ import (
 func TestOfAFunctionThatHangsSomeCallsRunAtATime(t *testing.T) {
 	var begun, told atomic.Int64
 	release := make(chan struct{})
-	a := newAsker(context.Background(), &dialling{asks: true, ask: func(ctx context.Context) (Login, error) {
+	p := newCredentialProvider(context.Background(), &dialOptions{hasCredentials: true, ask: func(ctx context.Context) (Login, error) {
 		begun.Add(1)
 		<-ctx.Done()
 		told.Add(1)
@@ -27,26 +27,26 @@ func TestOfAFunctionThatHangsSomeCallsRunAtATime(t *testing.T) {
 		}
 	}
 	running := func() int {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		return a.running
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.running
 	}
 	// Numbers that the native half never gives.
-	question := uint64(1 << 60)
-	for range 3 * mostAsked {
-		question++
-		a.asked(question, false)
-		a.asked(question, true)
+	request := uint64(1 << 60)
+	for range 3 * maxCredentialCalls {
+		request++
+		p.onRequest(request, false)
+		p.onRequest(request, true)
 	}
-	until("they hang", func() bool { return begun.Load() == mostAsked && told.Load() == mostAsked })
+	until("they hang", func() bool { return begun.Load() == maxCredentialCalls && told.Load() == maxCredentialCalls })
 	close(release)
 	until("they have returned", func() bool { return running() == 0 })
-	a.asked(question+1, false)
-	until("it is asked again", func() bool { return begun.Load() == mostAsked+1 })
-	a.end()
-	until("the end ends the question", func() bool { return running() == 0 })
-	a.asked(question+2, false)
-	if running() != 0 || begun.Load() != mostAsked+1 {
+	p.onRequest(request+1, false)
+	until("it is asked again", func() bool { return begun.Load() == maxCredentialCalls+1 })
+	p.end()
+	until("the end ends the request", func() bool { return running() == 0 })
+	p.onRequest(request+2, false)
+	if running() != 0 || begun.Load() != maxCredentialCalls+1 {
 		t.Error("it is asked after the end")
 	}
 }

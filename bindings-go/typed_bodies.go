@@ -66,7 +66,7 @@ func Handle[T any](f func(ctx context.Context, body T, m *Message) error, option
 	}
 	if isBytes(reflect.TypeFor[T]()) {
 		// Not undecodable: the program is wrong, and the messages are not.
-		wrong := badOption("`Handle` cannot read a body as %v: JSON has no bytes; take a json.RawMessage for the text of the JSON, or a plain Handler, "+
+		wrong := invalidOption("`Handle` cannot read a body as %v: JSON has no bytes; take a json.RawMessage for the text of the JSON, or a plain Handler, "+
 			"which has the bytes in m.Body", reflect.TypeFor[T]())
 		return func(context.Context, *Message) error { return wrong }
 	}
@@ -133,7 +133,7 @@ func (i *invalid) Error() string { return i.err.Error() }
 func (i *invalid) Unwrap() error { return i.err }
 
 func (i *invalid) ErrorType() string {
-	if name := typeNames(i.err)[0]; name != plainType {
+	if name := typeNames(i.err)[0]; name != defaultErrorType {
 		return name
 	}
 	return "ValidationError"

@@ -10,20 +10,20 @@ import (
 )
 
 // What every language restates of the core is what bindings-common/table.json says; a Rust test holds that to the core.
-type restated struct {
+type coreTable struct {
 	Options       map[string]string
 	Events        map[string][]string
 	Codes         []string
 	EventsWaiting int `json:"events_waiting"`
 }
 
-func readRestated(t *testing.T) restated {
+func readCoreTable(t *testing.T) coreTable {
 	t.Helper()
 	text, err := os.ReadFile("../bindings-common/table.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var read restated
+	var read coreTable
 	if err := json.Unmarshal(text, &read); err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func inSource(t *testing.T, file, pattern string) []string {
 }
 
 func TestEventsAndCodesAreThoseOfTheTable(t *testing.T) {
-	table := readRestated(t)
+	table := readCoreTable(t)
 	var names []string
 	for name := range table.Events {
 		names = append(names, name)
@@ -55,13 +55,13 @@ func TestEventsAndCodesAreThoseOfTheTable(t *testing.T) {
 	if ours := inSource(t, "events.go", `EventName = "(\w+)"`); !slices.Equal(ours, names) {
 		t.Errorf("the events are %v, not %v", ours, names)
 	}
-	if eventRoom != table.EventsWaiting {
-		t.Errorf("%d events wait for a listener, not %d", eventRoom, table.EventsWaiting)
+	if maxEvents != table.EventsWaiting {
+		t.Errorf("%d events wait for a listener, not %d", maxEvents, table.EventsWaiting)
 	}
 	codes := slices.DeleteFunc(table.Codes, func(code string) bool { return code == "forked" }) // nothing forks in Go
 	codes = append(codes, "error")                                                              // a fault of ours, not the core's
 	slices.Sort(codes)
-	if ours := inSource(t, "errors.go", `kind\("(\w+)"`); !slices.Equal(ours, codes) {
+	if ours := inSource(t, "errors.go", `errorKind\("(\w+)"`); !slices.Equal(ours, codes) {
 		t.Errorf("the codes are %v, not %v", ours, codes)
 	}
 }
@@ -69,7 +69,7 @@ func TestEventsAndCodesAreThoseOfTheTable(t *testing.T) {
 func TestOptionsAreThoseOfTheTable(t *testing.T) {
 	of := map[string]string{"queue": "", "dlx": "DLX", "park": "NoParking", "declare": "NoDeclare"}
 	var names []string
-	for name := range readRestated(t).Options {
+	for name := range readCoreTable(t).Options {
 		option, ok := of[name]
 		if !ok {
 			for part := range strings.SplitSeq(name, "_") {
