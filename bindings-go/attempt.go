@@ -46,7 +46,7 @@ func (w *workers) attempt(m *Message) {
 			w.failed(m, goexit())
 		}
 	}()
-	err := call(w.handling, w.handler, m)
+	err := call(w.handlerContext, w.handler, m)
 	returned = true
 	if err != nil {
 		w.failed(m, err)
@@ -78,23 +78,23 @@ func (w *workers) failed(m *Message, err error) {
 func (w *workers) attemptWithin(m *Message) {
 	a := w.newAttempt(m)
 	defer a.leave()
-	ctx, cancel, limit := newLimit(w.handling, w.late)
+	ctx, cancel, limit := withHandlerDeadline(w.handlerContext, w.late)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() {
 		if context.Cause(ctx) == error(w.late) {
-			a.overdue(w.late)
+			a.onDeadline(w.late)
 		}
 	})
 	defer stop()
 	returned := false
 	defer func() {
 		if !returned {
-			a.returned(limit.counts(goexit()))
+			a.returned(limit.result(goexit()))
 		}
 	}()
 	err := call(ctx, w.handler, m)
 	returned = true
-	a.returned(limit.counts(err))
+	a.returned(limit.result(err))
 }
 
 // The handler has returned. This has no effect if the deadline came first.
@@ -122,18 +122,18 @@ func (a *attempt) returned(err error) {
 }
 
 // How long methods of an error may take that was returned at the deadline; or as long as the handler timeout, if that is longer.
-const longestJudgement = 10 * time.Second
+const classifyTimeout = 10 * time.Second
 
 // The deadline has come. A handler that still runs has failed. Methods of its error, or of the one it has just returned, are user code as well.
 // They get a limited time; then the message is settled without them.
-func (a *attempt) overdue(late *tooLong) {
+func (a *attempt) onDeadline(late *timeoutError) {
 	w := a.w
 	w.mu.Lock()
 	if a.settled {
 		w.mu.Unlock()
 		return
 	}
-	a.last = time.AfterFunc(max(w.limit, longestJudgement), func() { a.giveUp(late) })
+	a.last = time.AfterFunc(max(w.limit, classifyTimeout), func() { a.giveUp(late) })
 	if a.begun {
 		w.mu.Unlock()
 		return
@@ -147,7 +147,7 @@ func (a *attempt) overdue(late *tooLong) {
 }
 
 // Methods of its error take too long.
-func (a *attempt) giveUp(late *tooLong) {
+func (a *attempt) giveUp(late *timeoutError) {
 	w := a.w
 	w.mu.Lock()
 	if a.settled {
@@ -158,7 +158,7 @@ func (a *attempt) giveUp(late *tooLong) {
 	w.mu.Unlock()
 	defer w.all.Done()
 	defer a.leave()
-	a.settle(nil, &native.Ending{What: native.Retry, Error: late.Error(), ErrorType: late.ErrorType()}, nil)
+	a.settle(nil, &native.End{What: native.Retry, Error: late.Error(), ErrorType: late.ErrorType()}, nil)
 }
 
 // Another goroutine is about to run user code for an attempt that is not settled. One already does, because none leaves before it is settled. The
@@ -183,34 +183,34 @@ func (a *attempt) leave() {
 
 // Ends an attempt that failed.
 func (a *attempt) failed(err error) {
-	var later []line
-	judge := a.w.judge
-	judge.later = &later
-	var endings []*native.Ending
-	ending := &native.Ending{What: native.Retry, Error: errGoexit.Error(), ErrorType: plainType}
+	var deferredLines []logLine
+	classifier := a.w.classifier
+	classifier.deferredLines = &deferredLines
+	var ends []*native.End
+	end := &native.End{What: native.Retry, Error: errGoexit.Error(), ErrorType: defaultErrorType}
 	// Deferred, because an error's method or a function of Fatal may end this goroutine.
-	defer func() { a.settle(endings, ending, later) }()
+	defer func() { a.settle(ends, end, deferredLines) }()
 	if a.w.batches != nil {
-		endings = judge.endings(err, a.messages, a.given)
+		ends = classifier.classifyBatch(err, a.messages, a.given)
 		return
 	}
-	ending = judge.ending(err, a.messages[0])
+	end = classifier.classify(err, a.messages[0])
 }
 
 // The caller holds the lock, and no user code runs before the messages are settled.
 func (a *attempt) markSettled() {
 	a.settled = true
 	a.w.settled++
-	a.w.more -= len(a.messages) - 1
+	a.w.batchExtra -= len(a.messages) - 1
 }
 
-// Settles it, once, each message by its own ending, which is nil for one that succeeded, or without these all by the same. Then it logs these
-// endings, after the lines that wait already: a log handler is user code, which may take long, and no message waits for it.
-func (a *attempt) settle(each []*native.Ending, all *native.Ending, later []line) {
-	log := a.w.judge.log
+// Settles it, once, each message by its own end, which is nil for one that succeeded, or without these all by the same. Then it logs these
+// ends, after the lines that wait already: a log handler is user code, which may take long, and no message waits for it.
+func (a *attempt) settle(each []*native.End, all *native.End, deferredLines []logLine) {
+	log := a.w.classifier.log
 	defer func() {
-		for _, l := range later {
-			log.say(l.level, l.message, l.attributes...)
+		for _, l := range deferredLines {
+			log.log(l.level, l.message, l.attributes...)
 		}
 	}()
 	a.w.mu.Lock()
@@ -224,7 +224,7 @@ func (a *attempt) settle(each []*native.Ending, all *native.Ending, later []line
 	}
 	a.w.mu.Unlock()
 	if each == nil {
-		each = slices.Repeat([]*native.Ending{all}, len(a.messages))
+		each = slices.Repeat([]*native.End{all}, len(a.messages))
 	}
 	var succeeded native.Tokens
 	for i, m := range a.messages {
@@ -235,24 +235,24 @@ func (a *attempt) settle(each []*native.Ending, all *native.Ending, later []line
 	a.w.pass(succeeded)
 	for i, m := range a.messages {
 		if each[i] != nil {
-			later = append(later, settle(m, each[i], a.w.subscription.Settle)...)
+			deferredLines = append(deferredLines, settle(m, each[i], a.w.subscription.Settle)...)
 		}
 	}
 	for i, m := range a.messages {
-		if ending := each[i]; ending != nil && ending.What != native.Defer {
-			later = append(later, failureLine(m, ending))
+		if end := each[i]; end != nil && end.What != native.Defer {
+			deferredLines = append(deferredLines, failureLine(m, end))
 		}
 	}
 }
 
 // The native half logs what failed and what follows; only Go has the chain of causes and the stack of a panic.
-func failureLine(m *Message, ending *native.Ending) line {
-	attributes := about(m, "error", short(ending.Error))
-	if ending.ErrorType != "" {
-		attributes = append(attributes, "error_type", short(ending.ErrorType))
+func failureLine(m *Message, end *native.End) logLine {
+	attributes := about(m, "error", short(end.Error))
+	if end.ErrorType != "" {
+		attributes = append(attributes, "error_type", short(end.ErrorType))
 	}
-	if ending.Stack != "" {
-		attributes = append(attributes, "stack", cut(ending.Stack, mostStack))
+	if end.Stack != "" {
+		attributes = append(attributes, "stack", cut(end.Stack, mostStack))
 	}
-	return line{slog.LevelDebug, "retryrmq: a handler failed", attributes}
+	return logLine{slog.LevelDebug, "retryrmq: a handler failed", attributes}
 }

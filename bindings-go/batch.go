@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/retryrmq/retryrmq/bindings-go/internal/answers"
+	"github.com/retryrmq/retryrmq/bindings-go/internal/batchresult"
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
 
@@ -38,7 +38,7 @@ func (b BatchErrors) Error() string {
 			failed++
 		}
 	}
-	return fmt.Sprintf("%d of %s failed", failed, counting(len(b), "message"))
+	return fmt.Sprintf("%d of %s failed", failed, countOf(len(b), "message"))
 }
 
 // Unwrap returns the errors of the messages that failed.
@@ -61,7 +61,7 @@ func (c *Conn) ConsumeBatches(ctx context.Context, queue string, handler BatchHa
 		return err
 	}
 	if handler == nil {
-		return badOption("the handler is nil")
+		return invalidOption("the handler is nil")
 	}
 	plan, err := newPlan(queue, options)
 	if err != nil {
@@ -69,9 +69,9 @@ func (c *Conn) ConsumeBatches(ctx context.Context, queue string, handler BatchHa
 	}
 	switch {
 	case plan.given["batch"] == nil:
-		return badOption("`ConsumeBatches` needs `Batch`, which says how many messages its handler gets at most")
+		return invalidOption("`ConsumeBatches` needs `Batch`, which says how many messages its handler gets at most")
 	case len(plan.middleware) > 0:
-		return badOption("`Use` is for handlers of single messages; wrap the handler of batches itself")
+		return invalidOption("`Use` is for handlers of single messages; wrap the handler of batches itself")
 	}
 	return c.consume(ctx, queue, nil, handler, plan)
 }
@@ -79,25 +79,25 @@ func (c *Conn) ConsumeBatches(ctx context.Context, queue string, handler BatchHa
 // A handler of single messages must not get batches.
 func (p *plan) checkSingle() error {
 	if p.given["batch"] != nil {
-		return badOption("`Batch` is for `ConsumeBatches`: this handler gets single messages")
+		return invalidOption("`Batch` is for `ConsumeBatches`: this handler gets single messages")
 	}
 	return nil
 }
 
 // The error of a batch whose answers belong to no messages.
-type answerError struct{ text string }
+type batchResultError struct{ text string }
 
-func (a *answerError) Error() string { return a.text }
+func (a *batchResultError) Error() string { return a.text }
 
 // ErrorType returns the name that it has in every language.
-func (a *answerError) ErrorType() string { return "BatchAnswerError" }
+func (a *batchResultError) ErrorType() string { return "BatchAnswerError" }
 
-func init() { answers.Each = eachOf }
+func init() { batchresult.Each = batchResults }
 
 // What err, of a handler of batches, is for each of its messages; or for all, if each is nil.
-func eachOf(err error, count int, changed func() bool) (each []error, all error) {
-	for _, one := range asMany(err) {
-		if _, ok := one.(*panicked); ok || isWrapper(one) {
+func batchResults(err error, count int, changed func() bool) (each []error, all error) {
+	for _, one := range shownErrors(err) {
+		if _, ok := one.(*panicError); ok || isWrapper(one) {
 			break // it, or Permanent and its like, decides for all
 		}
 		found, ok := one.(BatchErrors)
@@ -105,9 +105,9 @@ func eachOf(err error, count int, changed func() bool) (each []error, all error)
 		case !ok:
 			continue
 		case len(found) != count:
-			return nil, &answerError{fmt.Sprintf("the handler answered %d of %d messages; return one answer for each, in their order", len(found), count)}
+			return nil, &batchResultError{fmt.Sprintf("the handler answered %d of %d messages; return one answer for each, in their order", len(found), count)}
 		case changed():
-			return nil, &answerError{"the handler changed the slice of its messages, so its answers may belong to others; sort or change a copy"}
+			return nil, &batchResultError{"the handler changed the slice of its messages, so its answers may belong to others; sort or change a copy"}
 		}
 		return found, nil
 	}
@@ -115,16 +115,16 @@ func eachOf(err error, count int, changed func() bool) (each []error, all error)
 }
 
 // The ends of the messages of a batch whose handler returned err: nil for one that succeeded.
-func (j *judge) endings(err error, messages, given []*Message) []*native.Ending {
-	endings := make([]*native.Ending, len(messages))
-	each, err := eachOf(err, len(messages), func() bool { return !slices.Equal(given, messages) })
+func (j *errorClassifier) classifyBatch(err error, messages, given []*Message) []*native.End {
+	ends := make([]*native.End, len(messages))
+	each, err := batchResults(err, len(messages), func() bool { return !slices.Equal(given, messages) })
 	if each != nil {
 		for i, err := range each {
 			if err != nil {
-				endings[i] = j.ending(err, messages[i])
+				ends[i] = j.classify(err, messages[i])
 			}
 		}
-		return endings
+		return ends
 	}
 	// All have the same.
 	subject := messages[0]
@@ -134,94 +134,36 @@ func (j *judge) endings(err error, messages, given []*Message) []*native.Ending 
 			break
 		}
 	}
-	ending := j.ending(err, subject)
-	for i := range endings {
-		endings[i] = ending
+	end := j.classify(err, subject)
+	for i := range ends {
+		ends[i] = end
 	}
-	return endings
-}
-
-// Like loop, with a batch for each call of the handler. The native half makes them, and hands out one at a time.
-func (w *workers) batchLoop() {
-	defer w.all.Done()
-	over := false
-	defer func() {
-		if !over { // user code has ended this goroutine; another one continues
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.alive--
-			w.wake()
-		}
-	}()
-	w.mu.Lock()
-	for {
-		messages := w.nextBatch()
-		if messages == nil {
-			over = true
-			w.alive--
-			w.mu.Unlock()
-			return
-		}
-		w.running++
-		w.more += len(messages) - 1
-		w.mu.Unlock()
-		w.attemptBatch(messages)
-		w.mu.Lock()
-	}
-}
-
-// The next batch; nil at the end. The caller holds the lock, which this may release for a while.
-func (w *workers) nextBatch() []*Message {
-	for {
-		switch {
-		case len(w.ready) > 0:
-			messages := w.ready
-			w.ready = nil
-			if (w.quick || w.acks.Len() > 0) && !w.timed {
-				w.watch()
-			}
-			if !w.quick {
-				w.wake() // to wait for the next one
-			}
-			return messages
-		case w.ended:
-			w.flush()
-			return nil
-		case !w.taking:
-			w.take()
-		case w.acks.Len() > 0:
-			w.flush()
-		default:
-			w.idle++
-			w.work.Wait()
-			w.idle--
-		}
-	}
+	return ends
 }
 
 // One call of the handler of batches, and its end: the handler's or the deadline, whichever is first.
 func (w *workers) attemptBatch(messages []*Message) {
 	a := &attempt{w: w, messages: messages, given: slices.Clone(messages), inside: 1}
 	defer a.leave()
-	ctx, counts := w.handling, func(err error) error { return err }
+	ctx, result := w.handlerContext, func(err error) error { return err }
 	if w.limit > 0 {
-		limited, cancel, limit := newLimit(w.handling, w.late)
+		limited, cancel, limit := withHandlerDeadline(w.handlerContext, w.late)
 		defer cancel()
 		stop := context.AfterFunc(limited, func() {
 			if context.Cause(limited) == error(w.late) {
-				a.overdue(w.late)
+				a.onDeadline(w.late)
 			}
 		})
 		defer stop()
-		ctx, counts = limited, limit.counts
+		ctx, result = limited, limit.result
 	}
 	returned := false
 	defer func() {
 		if !returned {
-			a.returned(counts(goexit()))
+			a.returned(result(goexit()))
 		}
 	}()
 	err := call(ctx, func(ctx context.Context, _ *Message) error { return w.batches(ctx, a.given) }, nil)
 	returned = true
-	a.returned(counts(err))
+	a.returned(result(err))
 }

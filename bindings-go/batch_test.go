@@ -19,7 +19,7 @@ import (
 )
 
 // A consumer of batches in the background.
-func (s *stage) consumeBatches(conn *retryrmq.Conn, queue string, handler retryrmq.BatchHandler, options ...retryrmq.Option) *consuming {
+func (s *fixture) consumeBatches(conn *retryrmq.Conn, queue string, handler retryrmq.BatchHandler, options ...retryrmq.Option) *consuming {
 	ctx, stop := context.WithCancel(context.Background())
 	c := &consuming{t: s.t, stop: stop, err: make(chan error, 1)}
 	go func() { c.err <- conn.ConsumeBatches(ctx, queue, handler, options...) }()
@@ -41,7 +41,7 @@ func settledAre(conn *retryrmq.Conn, queue string, acked, parked uint64) func() 
 }
 
 func TestBatchesAreHandled(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *stage) {
+	everywhere(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "quorum")
 		s.publish(conn, "orders", numbered(300)...)
@@ -64,7 +64,7 @@ func TestBatchesAreHandled(t *testing.T) {
 }
 
 func TestEachMessageOfABatchEndsByItsOwnError(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *stage) {
+	everywhere(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "quorum")
 		bodies := []string{"good", "flaky", "poison", "later", "unreadable"}
@@ -151,7 +151,7 @@ func TestAWholeBatchMayFail(t *testing.T) {
 		}, "HandlerTimeout", "exhausted", "took longer than 100ms"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			once(t, func(t *testing.T, s *stage) {
+			once(t, func(t *testing.T, s *fixture) {
 				conn := s.dial()
 				s.queue("orders", "quorum")
 				s.publish(conn, "orders", numbered(3)...)
@@ -213,7 +213,7 @@ func TestALogHandlerThatStopsHoldsUpNoMessageOfABatch(t *testing.T) {
 		"at the end": func(error) bool { return false }, "at its judgement": func(error) bool { panic("hm") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			once(t, func(t *testing.T, s *stage) {
+			once(t, func(t *testing.T, s *fixture) {
 				log := &stoppedLog{slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelDebug}), make(chan struct{}, 1), make(chan struct{})}
 				conn := s.dial(retryrmq.Logger(slog.New(log)))
 				s.queue("orders", "quorum")
@@ -239,7 +239,7 @@ func TestALogHandlerThatStopsHoldsUpNoMessageOfABatch(t *testing.T) {
 
 // Messages of an incomplete batch that waits are requeued at the end, and were no attempt.
 func TestADrainGivesBackAnIncompleteBatch(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *stage) {
+	everywhere(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "quorum")
 		s.publish(conn, "orders", numbered(3)...)
@@ -275,7 +275,7 @@ func TestADrainWaitsForABatch(t *testing.T) {
 		returns bool
 	}{{"that returns", time.Minute, true}, {"only so long", 50 * time.Millisecond, false}} {
 		t.Run(c.name, func(t *testing.T) {
-			once(t, func(t *testing.T, s *stage) {
+			once(t, func(t *testing.T, s *fixture) {
 				conn := s.dial()
 				s.queue("orders", "quorum")
 				s.publish(conn, "orders", numbered(3)...)
@@ -307,7 +307,7 @@ func TestADrainWaitsForABatch(t *testing.T) {
 
 // An incomplete batch waits for others only so long.
 func TestAnIncompleteBatchIsHandled(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "classic")
 		for i, wait := range []time.Duration{0, 50 * time.Millisecond} {
@@ -324,7 +324,7 @@ func TestAnIncompleteBatchIsHandled(t *testing.T) {
 
 // A slow batch holds up no other.
 func TestBatchesAreHandledSideBySide(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "classic")
 		s.publish(conn, "orders", numbered(20)...)
@@ -347,7 +347,7 @@ func TestBatchesAreHandledSideBySide(t *testing.T) {
 func TestOptionsOfBatchesThatCannotWork(t *testing.T) {
 	all := func(context.Context, []*retryrmq.Message) error { return nil }
 	pass := func(next retryrmq.Handler) retryrmq.Handler { return next }
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		for word, options := range map[string][]retryrmq.Option{
 			"`ConsumeBatches` needs `Batch`":                  nil,
@@ -384,7 +384,7 @@ func TestOptionsOfBatchesThatCannotWork(t *testing.T) {
 
 // A consumer of batches loses nothing when its connection is cut.
 func TestBatchesAfterALostConnection(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *stage) {
+	everywhere(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "quorum")
 		s.publish(conn, "orders", numbered(500)...)

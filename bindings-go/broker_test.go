@@ -53,33 +53,33 @@ func assigned(t *testing.T) []broker {
 }
 
 // Runs a test on every broker of this run's matrix, in a virtual host of its own each.
-func everywhere(t *testing.T, test func(*testing.T, *stage)) {
+func everywhere(t *testing.T, test func(*testing.T, *fixture)) {
 	for _, b := range assigned(t) {
 		t.Run(b.version, func(t *testing.T) {
 			t.Parallel()
-			test(t, newStage(t, b))
+			test(t, newFixture(t, b))
 		})
 	}
 }
 
 // Runs a test on the newest broker: what is shown has nothing to do with the broker's version.
-func once(t *testing.T, test func(*testing.T, *stage)) {
+func once(t *testing.T, test func(*testing.T, *fixture)) {
 	all := brokers(t)
 	t.Parallel()
-	test(t, newStage(t, all[len(all)-1]))
+	test(t, newFixture(t, all[len(all)-1]))
 }
 
-type stage struct {
+type fixture struct {
 	t     *testing.T
 	b     broker
 	vhost string
 	url   string
 }
 
-var stages atomic.Int64
+var fixtures atomic.Int64
 
-func newStage(t *testing.T, b broker) *stage {
-	s := &stage{t: t, b: b, vhost: fmt.Sprintf("go-%d-%d", os.Getpid(), stages.Add(1))}
+func newFixture(t *testing.T, b broker) *fixture {
+	s := &fixture{t: t, b: b, vhost: fmt.Sprintf("go-%d-%d", os.Getpid(), fixtures.Add(1))}
 	s.manage("PUT", "/api/vhosts/"+s.vhost, nil)
 	t.Cleanup(func() { s.manage("DELETE", "/api/vhosts/"+s.vhost, nil) })
 	u, err := url.Parse(b.amqp)
@@ -93,7 +93,7 @@ func newStage(t *testing.T, b broker) *stage {
 	return s
 }
 
-func (s *stage) manage(method, path string, body any) []byte {
+func (s *fixture) manage(method, path string, body any) []byte {
 	s.t.Helper()
 	encoded, _ := json.Marshal(body)
 	request, err := http.NewRequest(method, s.b.management+path, bytes.NewReader(encoded))
@@ -120,18 +120,18 @@ func (s *stage) manage(method, path string, body any) []byte {
 	return answer
 }
 
-func (s *stage) queue(name, kind string) {
+func (s *fixture) queue(name, kind string) {
 	s.t.Helper()
 	s.queueWith(name, map[string]any{"x-queue-type": kind})
 }
 
-func (s *stage) queueWith(name string, arguments map[string]any) {
+func (s *fixture) queueWith(name string, arguments map[string]any) {
 	s.t.Helper()
 	s.manage("PUT", "/api/queues/"+s.vhost+"/"+name, map[string]any{"durable": true, "arguments": arguments})
 }
 
-// Closes all AMQP connections of this stage that the broker lists.
-func (s *stage) disconnect() {
+// Closes all AMQP connections of this fixture that the broker lists.
+func (s *fixture) disconnect() {
 	var connections []struct{ Name, Vhost string }
 	if err := json.Unmarshal(s.manage("GET", "/api/connections", nil), &connections); err != nil {
 		s.t.Error(err)
@@ -143,7 +143,7 @@ func (s *stage) disconnect() {
 	}
 }
 
-func (s *stage) dial(options ...retryrmq.DialOption) *retryrmq.Conn {
+func (s *fixture) dial(options ...retryrmq.DialOption) *retryrmq.Conn {
 	s.t.Helper()
 	conn, err := retryrmq.Dial(s.t.Context(), s.url, options...)
 	if err != nil {
@@ -153,7 +153,7 @@ func (s *stage) dial(options ...retryrmq.DialOption) *retryrmq.Conn {
 	return conn
 }
 
-func (s *stage) publish(conn *retryrmq.Conn, queue string, bodies ...string) {
+func (s *fixture) publish(conn *retryrmq.Conn, queue string, bodies ...string) {
 	s.t.Helper()
 	var all sync.WaitGroup
 	for _, body := range bodies {
@@ -178,7 +178,7 @@ type consuming struct {
 	got  error
 }
 
-func (s *stage) consume(conn *retryrmq.Conn, queue string, handler retryrmq.Handler, options ...retryrmq.Option) *consuming {
+func (s *fixture) consume(conn *retryrmq.Conn, queue string, handler retryrmq.Handler, options ...retryrmq.Option) *consuming {
 	ctx, stop := context.WithCancel(context.Background())
 	c := &consuming{t: s.t, stop: stop, err: make(chan error, 1)}
 	go func() { c.err <- conn.Consume(ctx, queue, handler, options...) }()

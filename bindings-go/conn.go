@@ -13,11 +13,11 @@ import (
 // Conn is a client of one broker or cluster: it consumes, publishes and gives access to parked messages. It holds two connections, one to
 // consume and acknowledge, one to publish, and reconnects each in the background when it is lost. Many goroutines may use it at the same time.
 type Conn struct {
-	client *native.Client
-	asker  *asker
+	client             *native.Client
+	credentialProvider *credentialProvider
 	// Its own, or nil.
 	logger *slog.Logger
-	log    *journal
+	log    *asyncLogger
 	// For all consumers, outermost first.
 	middleware []Middleware
 	// With middleware around it; nil without.
@@ -38,21 +38,21 @@ type Conn struct {
 }
 
 // DialOption is an option of [Dial].
-type DialOption func(*dialling)
+type DialOption func(*dialOptions)
 
-type dialling struct {
-	native.Dialling
+type dialOptions struct {
+	native.ConnectOptions
 	// Whether a function gives the login.
-	asks   bool
-	ask    func(context.Context) (Login, error)
-	logger *slog.Logger
+	hasCredentials bool
+	ask            func(context.Context) (Login, error)
+	logger         *slog.Logger
 	// Outermost first.
 	middleware []Middleware
 	publishing []PublishMiddleware
 }
 
 // AppVersion sets the version of your application, for the history of failed messages.
-func AppVersion(version string) DialOption { return func(d *dialling) { d.AppVersion = version } }
+func AppVersion(version string) DialOption { return func(d *dialOptions) { d.AppVersion = version } }
 
 // QueueTypeName names the type of a queue.
 type QueueTypeName string
@@ -65,17 +65,17 @@ const (
 
 // QueueType sets the type of the waiting and parking queues; Quorum by default.
 func QueueType(name QueueTypeName) DialOption {
-	return func(d *dialling) { d.QueueType = string(name) }
+	return func(d *dialOptions) { d.QueueType = string(name) }
 }
 
 // Wait makes [Dial] keep trying while the broker cannot be reached, until its context ends. [Conn.Consume] does the same while the broker is away
 // again, or its queues have no leaders yet. Each reason is logged as a warning, once a minute. A broker that answers and refuses is an error at once.
-func Wait() DialOption { return func(d *dialling) { d.Wait = true } }
+func Wait() DialOption { return func(d *dialOptions) { d.Wait = true } }
 
 // EndWhenRefused ends the connection when the broker refuses the login or the virtual host after a connection was lost: Consume returns that
 // error, [ErrAuthenticationFailed] or [ErrVhostNotFound]. Without it the connection keeps trying, and [EventLoginRefused] and [Conn.Trouble]
 // report it.
-func EndWhenRefused() DialOption { return func(d *dialling) { d.EndWhenRefused = true } }
+func EndWhenRefused() DialOption { return func(d *dialOptions) { d.EndWhenRefused = true } }
 
 // DialEnv is like [Dial], with the URL from the environment variable RETRYRMQ_URL. If it is not set, the URL is amqp://localhost. The command and
 // the other languages use the same default.
@@ -104,10 +104,10 @@ func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error)
 	if ctx.Err() != nil {
 		return nil, native.ContextError(ctx)
 	}
-	d := dialling{Dialling: native.Dialling{URL: url}}
+	d := dialOptions{ConnectOptions: native.ConnectOptions{URL: url}}
 	for _, option := range options {
 		if option == nil {
-			return nil, badOption("an option is nil")
+			return nil, invalidOption("an option is nil")
 		}
 		option(&d)
 	}
@@ -119,8 +119,8 @@ func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error)
 			return nil, err
 		}
 	}
-	if d.asks && d.ask == nil {
-		return nil, badOption("the function of `WithCredentials` is nil")
+	if d.hasCredentials && d.ask == nil {
+		return nil, invalidOption("the function of `WithCredentials` is nil")
 	}
 	if err := d.checkMiddleware(); err != nil {
 		return nil, err
@@ -137,23 +137,23 @@ func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error)
 	if c.publisher, err = c.wrapPublish(d.publishing); err != nil {
 		return nil, err
 	}
-	c.log = hold(d.logger)
-	c.asker = newAsker(ctx, &d)
-	if c.client, err = dial(ctx, &d.Dialling); err != nil {
-		c.asker.end()
-		release(d.logger)
+	c.log = acquireLogger(d.logger)
+	c.credentialProvider = newCredentialProvider(ctx, &d)
+	if c.client, err = dial(ctx, &d.ConnectOptions); err != nil {
+		c.credentialProvider.end()
+		releaseLogger(d.logger)
 		return nil, err
 	}
 	return c, nil
 }
 
-func dial(ctx context.Context, d *native.Dialling) (*native.Client, error) {
+func dial(ctx context.Context, d *native.ConnectOptions) (*native.Client, error) {
 	op, err := native.Connect(d)
 	if err != nil {
-		return nil, ours(err)
+		return nil, asError(err)
 	}
 	client, err := op.Client(ctx)
-	return client, ours(err)
+	return client, asError(err)
 }
 
 // Close ends all consumers as if their contexts had ended, waits for them, and closes both connections. Handlers that still run may publish
@@ -181,13 +181,13 @@ func (c *Conn) Close() error {
 	// The core has answered them, those that wait for a broker in trouble as well.
 	c.publishes.Wait()
 	c.client.Free()
-	c.asker.end()
-	release(c.logger)
+	c.credentialProvider.end()
+	releaseLogger(c.logger)
 	close(c.closed)
 	return nil
 }
 
-var errNotDialled = badOption("this Conn was not created by Dial; call retryrmq.Dial")
+var errNotDialled = invalidOption("this Conn was not created by Dial; call retryrmq.Dial")
 
 // Begins a call that needs the client.
 func (c *Conn) enter() error { return c.begin(false) }
@@ -219,7 +219,7 @@ func (c *Conn) begin(publishes bool) error {
 
 func (c *Conn) leave() { c.calls.Done() }
 
-// A context that also ends when the connection is closed; see whyEnded.
+// A context that also ends when the connection is closed; see endReason.
 func (c *Conn) whileOpen(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := make(chan struct{})
@@ -237,7 +237,7 @@ func (c *Conn) whileOpen(ctx context.Context) (context.Context, func()) {
 }
 
 // ErrClosed instead of err, if Close ended the context.
-func whyEnded(ctx context.Context, err error) error {
+func endReason(ctx context.Context, err error) error {
 	if err != nil && context.Cause(ctx) == ErrClosed {
 		return ErrClosed
 	}
@@ -282,7 +282,7 @@ func (c *Conn) Trouble() string {
 			return trouble
 		}
 	}
-	return ours(err).Error()
+	return asError(err).Error()
 }
 
 // Reconnects returns how often a connection was lost and reconnected.

@@ -39,7 +39,7 @@ func TestTheEnvironmentSaysWhereTheBrokerIs(t *testing.T) {
 		t.Error(err)
 	}
 	all := brokers(t)
-	s := newStage(t, all[len(all)-1])
+	s := newFixture(t, all[len(all)-1])
 	t.Setenv("RETRYRMQ_URL", s.url)
 	conn, err := retryrmq.DialEnv(t.Context())
 	if err != nil {
@@ -80,7 +80,7 @@ func TestACancelledContextEndsTheAttemptToConnect(t *testing.T) {
 }
 
 func TestAClosedConnection(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "classic")
 		s.publish(conn, "orders", "7")
@@ -136,7 +136,7 @@ func TestAClosedConnection(t *testing.T) {
 }
 
 func TestManyConnectionsComeAndGo(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		var all sync.WaitGroup
 		for range 8 {
 			all.Add(1)
@@ -159,7 +159,7 @@ func TestManyConnectionsComeAndGo(t *testing.T) {
 }
 
 func TestTLSAndWhatTheServerSays(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		product, version := s.dial().Server()
 		if product != "RabbitMQ" || version != s.b.version {
 			t.Errorf("got %q %q", product, version)

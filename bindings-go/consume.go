@@ -32,7 +32,7 @@ func (c *Conn) Consume(ctx context.Context, queue string, handler Handler, optio
 		return err
 	}
 	if handler == nil {
-		return badOption("the handler is nil")
+		return invalidOption("the handler is nil")
 	}
 	plan, err := newPlan(queue, options)
 	if err != nil {
@@ -53,23 +53,23 @@ func (c *Conn) Consume(ctx context.Context, queue string, handler Handler, optio
 func (c *Conn) consume(ctx context.Context, queue string, handler Handler, batches BatchHandler, plan *plan) error {
 	checked, err := native.NewOptions(plan.given)
 	if err != nil {
-		return ours(err)
+		return asError(err)
 	}
 	defer checked.Free()
 	until := time.Now()
-	announcing := &announcement{ready: plan.ready, done: make(chan struct{})}
-	err = c.attend(ctx, queue, plan, checked, announcing, &until, func(subscription *native.Subscription) *workers {
-		return newWorkers(ctx, queue, handler, batches, newJudge(plan, checked, c.log), checked, subscription)
+	callbacks := &readyCallbacks{ready: plan.ready, done: make(chan struct{})}
+	err = c.consumeUntil(ctx, queue, plan, checked, callbacks, &until, func(subscription *native.Subscription) *workers {
+		return newWorkers(ctx, queue, handler, batches, newErrorClassifier(plan, checked, c.log), checked, subscription)
 	})
 	// After leave: a function of OnReady may call Close, which waits for leave.
-	if !announcing.wait(rest(until)) && err == nil {
-		err = stillRuns("OnReady", queue)
+	if !callbacks.wait(listenerTimeout(until)) && err == nil {
+		err = userCodeLeft("OnReady", queue)
 	}
 	return err
 }
 
 // Subscribes, and has workers handle messages to the end; until says when the drain is over.
-func (c *Conn) attend(ctx context.Context, queue string, plan *plan, checked *native.Options, announcing *announcement, until *time.Time,
+func (c *Conn) consumeUntil(ctx context.Context, queue string, plan *plan, checked *native.Options, callbacks *readyCallbacks, until *time.Time,
 	newWorkers func(*native.Subscription) *workers) error {
 	if err := c.enter(); err != nil {
 		return err
@@ -82,19 +82,19 @@ func (c *Conn) attend(ctx context.Context, queue string, plan *plan, checked *na
 	subscription, err := c.subscribe(ctx, checked, listeners.id())
 	if err == nil {
 		w := newWorkers(subscription)
-		err = c.run(ctx, queue, announcing, w)
+		err = c.run(ctx, queue, callbacks, w)
 		*until = w.until
 	}
-	if !listeners.end(rest(*until)) && err == nil {
-		err = stillRuns("OnEvent", queue)
+	if !listeners.end(listenerTimeout(*until)) && err == nil {
+		err = userCodeLeft("OnEvent", queue)
 	}
 	return err
 }
 
 // The rest of the drain timeout, and at least enough for listeners to get the last events.
-func rest(until time.Time) time.Duration { return max(time.Until(until), lastWords) }
+func listenerTimeout(until time.Time) time.Duration { return max(time.Until(until), userCodeTimeout) }
 
-func stillRuns(option, queue string) error {
+func userCodeLeft(option, queue string) error {
 	return &Error{Code: ErrTimeout.Code, Message: fmt.Sprintf("the drain timeout has left a function of %s of %q running", option, queue)}
 }
 
@@ -104,13 +104,13 @@ func (c *Conn) subscribe(ctx context.Context, options *native.Options, listener 
 	defer stop()
 	op, err := c.client.Subscribe(options, listener)
 	if err != nil {
-		return nil, ours(err)
+		return nil, asError(err)
 	}
 	subscription, err := op.Subscription(ctx)
-	return subscription, ours(whyEnded(ctx, err))
+	return subscription, asError(endReason(ctx, err))
 }
 
-func (c *Conn) run(ctx context.Context, queue string, announcing *announcement, w *workers) error {
+func (c *Conn) run(ctx context.Context, queue string, callbacks *readyCallbacks, w *workers) error {
 	subscription := w.subscription
 	defer subscription.Free()
 	c.mu.Lock()
@@ -129,37 +129,37 @@ func (c *Conn) run(ctx context.Context, queue string, announcing *announcement, 
 
 	closed, err := subscription.Closed()
 	if err != nil {
-		return ours(err)
+		return asError(err)
 	}
-	announcing.begin(w.start, c.log, queue)
+	callbacks.begin(w.start, c.log, queue)
 	select {
 	case <-ctx.Done():
 	case <-c.closing:
 		err = ErrClosed
 	case <-closed.Done():
-		if err = ours(c.client.CheckEnd()); err == nil {
+		if err = asError(c.client.CheckEnd()); err == nil {
 			err = &Error{Code: ErrClosed.Code, Message: fmt.Sprintf("the consumer of %q ended unexpectedly; see the log", queue)}
 		}
 	}
 	w.close()
 	if bug := closed.Wait(context.Background()); bug != nil {
-		err = ours(bug)
+		err = asError(bug)
 	}
 	if left, unsettled := w.end(); left > 0 {
-		err = leftBehind(queue, left, unsettled)
+		err = handlersLeft(queue, left, unsettled)
 	}
 	return err
 }
 
 // The functions of [OnReady], on a goroutine of their own.
-type announcement struct {
+type readyCallbacks struct {
 	ready []func()
 	begun bool
 	done  chan struct{}
 }
 
 // Calls them, and then starts the handlers.
-func (a *announcement) begin(handlers func(), log *journal, queue string) {
+func (a *readyCallbacks) begin(handlers func(), log *asyncLogger, queue string) {
 	if len(a.ready) == 0 {
 		handlers()
 		return
@@ -169,27 +169,27 @@ func (a *announcement) begin(handlers func(), log *journal, queue string) {
 		defer close(a.done)
 		defer handlers() // even if one of them ends the goroutine
 		for _, f := range a.ready {
-			if gone := safely(f); gone != nil {
-				log.sayLater(slog.LevelError, "retryrmq: a function of OnReady panicked", "queue", queue, "panic", short(gone.text()),
-					"stack", gone.stack)
+			if panicked := catchPanic(f); panicked != nil {
+				log.logLater(slog.LevelError, "retryrmq: a function of OnReady panicked", "queue", queue, "panic", short(panicked.text()),
+					"stack", panicked.stack)
 			}
 		}
 	}()
 }
 
 // Waits for them; false if they take longer than the limit.
-func (a *announcement) wait(limit time.Duration) bool { return !a.begun || within(limit, a.done) }
+func (a *readyCallbacks) wait(limit time.Duration) bool { return !a.begun || waitAtMost(limit, a.done) }
 
 // The error for handlers that still run after the drain timeout. Some of them have not settled their messages.
-func leftBehind(queue string, left, unsettled int) error {
-	said := fmt.Sprintf("the drain timeout has left %s of %q running", counting(left, "handler"), queue)
+func handlersLeft(queue string, left, unsettled int) error {
+	said := fmt.Sprintf("the drain timeout has left %s of %q running", countOf(left, "handler"), queue)
 	if unsettled > 0 {
-		said += fmt.Sprintf("; %s requeued unsettled", counting(unsettled, "message"))
+		said += fmt.Sprintf("; %s requeued unsettled", countOf(unsettled, "message"))
 	}
 	return &Error{Code: ErrTimeout.Code, Message: said}
 }
 
-func counting(n int, what string) string {
+func countOf(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}

@@ -20,7 +20,7 @@ import (
 var soon = retryrmq.Retry(retryrmq.Fixed(50 * time.Millisecond).Retries(3))
 
 func TestAMessageThatFailsOnceIsHandled(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *stage) {
+	everywhere(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "quorum")
 		s.publish(conn, "orders", "7")
@@ -50,7 +50,7 @@ func TestAMessageThatFailsOnceIsHandled(t *testing.T) {
 }
 
 func TestTheHigherPriorityGetsTheMessagesWhileItHasRoom(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "quorum")
 		var high, low atomic.Int64
@@ -83,7 +83,7 @@ func TestTheHigherPriorityGetsTheMessagesWhileItHasRoom(t *testing.T) {
 }
 
 func TestAPanicIsParkedWithItsStack(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "classic")
 		s.publish(conn, "orders", "7")
@@ -106,7 +106,7 @@ func TestAPanicIsParkedWithItsStack(t *testing.T) {
 }
 
 func TestWhatIsParkedAtOnceHasItsStack(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "classic")
 		s.publish(conn, "orders", "permanent", "fatal", "panic")
@@ -140,7 +140,7 @@ func TestWhatIsParkedAtOnceHasItsStack(t *testing.T) {
 }
 
 func TestAHandlerThatEndsItsGoroutineHasFailed(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "classic")
 		s.publish(conn, "orders", numbered(20)...)
@@ -162,7 +162,7 @@ func TestAHandlerThatEndsItsGoroutineHasFailed(t *testing.T) {
 }
 
 func TestOneSlowHandlerHoldsNobodyUp(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "classic")
 		s.publish(conn, "orders", append([]string{"slow"}, numbered(300)...)...)
@@ -184,7 +184,7 @@ func TestOneSlowHandlerHoldsNobodyUp(t *testing.T) {
 }
 
 func TestAnAcknowledgementDoesNotWaitForTheNextHandler(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "classic")
 		release := make(chan struct{})
@@ -209,7 +209,7 @@ func TestAnAcknowledgementDoesNotWaitForTheNextHandler(t *testing.T) {
 }
 
 func TestHandlersRunAtATime(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "classic")
 		s.publish(conn, "orders", numbered(40)...)
@@ -232,7 +232,7 @@ func TestHandlersRunAtATime(t *testing.T) {
 }
 
 func TestTheEndDrains(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "classic")
 		s.publish(conn, "orders", numbered(100)...)
@@ -271,7 +271,7 @@ func TestTheEndDrains(t *testing.T) {
 }
 
 func TestAHandlerThatDoesNotEndIsLeftBehind(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "classic")
 		s.publish(conn, "orders", "7")
@@ -311,7 +311,7 @@ func TestAHandlerThatDoesNotEndIsLeftBehind(t *testing.T) {
 }
 
 func TestManyConsumersOnOneConnection(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		var all, ready sync.WaitGroup
 		ctx, stop := context.WithCancel(context.Background())
@@ -346,7 +346,7 @@ func TestManyConsumersOnOneConnection(t *testing.T) {
 }
 
 func TestALostConnectionIsMadeAgain(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *stage) {
+	everywhere(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "quorum")
 		const count = 400
@@ -385,7 +385,7 @@ func TestALostConnectionIsMadeAgain(t *testing.T) {
 }
 
 func TestASubscriptionThatIsRefused(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		nothing := func(context.Context, *retryrmq.Message) error { return nil }
 		if err := conn.Consume(t.Context(), "nowhere", nothing); !errors.Is(err, retryrmq.ErrQueueNotFound) {
@@ -400,7 +400,7 @@ func TestASubscriptionThatIsRefused(t *testing.T) {
 }
 
 func TestAContextThatHasEndedSaysHowAndWhy(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "classic")
 		over := errors.New("over")
@@ -431,7 +431,7 @@ func TestAContextThatHasEndedSaysHowAndWhy(t *testing.T) {
 
 // Whoever is not waited for any more is let go, at whatever moment of its beginning that is.
 func TestAConsumerThatIsCancelledAsItBeginsLeavesNothing(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "quorum")
 		names := numbered(100)
@@ -487,7 +487,7 @@ func firstError(conn *retryrmq.Conn, ctx context.Context) error {
 }
 
 func TestTheNumbersOfAQueueGoOnWhileOneConsumerLives(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "classic")
 		handle := func(context.Context, *retryrmq.Message) error { return nil }
@@ -509,7 +509,7 @@ func TestTheNumbersOfAQueueGoOnWhileOneConsumerLives(t *testing.T) {
 }
 
 func TestANilPointerAsAnErrorEndsNoConsumer(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "classic")
 		s.publish(conn, "orders", "a", "b")
@@ -525,7 +525,7 @@ func TestANilPointerAsAnErrorEndsNoConsumer(t *testing.T) {
 }
 
 func TestAFunctionOfFatalThatEndsItsGoroutine(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "classic")
 		s.publish(conn, "orders", "7")
@@ -542,7 +542,7 @@ func TestAFunctionOfFatalThatEndsItsGoroutine(t *testing.T) {
 }
 
 func TestNothingIsNil(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		nothing := func(context.Context, *retryrmq.Message) error { return nil }
 		var none *retryrmq.Conn

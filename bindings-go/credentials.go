@@ -58,18 +58,18 @@ func (l Login) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 //
 // [Conn.Close] waits at most a second for a call whose context has ended. While eight calls have not returned, ask is not called again.
 func WithCredentials(ask func(ctx context.Context) (Login, error)) DialOption {
-	return func(d *dialling) { d.asks, d.ask = true, ask }
+	return func(d *dialOptions) { d.hasCredentials, d.ask = true, ask }
 }
 
 const (
 	// The most calls of the function that may run at a time. Two or three are needed; further ones hang, perhaps forever.
-	mostAsked = 8
+	maxCredentialCalls = 8
 	// How long the end waits for calls whose contexts have ended.
-	lastAnswer = time.Second
+	credentialEndTimeout = time.Second
 )
 
-// Answers the native half's questions for the login.
-type asker struct {
+// Answers the native half's requests for credentials.
+type credentialProvider struct {
 	ask    func(context.Context) (Login, error)
 	number uint64
 	ctx    context.Context
@@ -77,7 +77,7 @@ type asker struct {
 
 	mu    sync.Mutex
 	ended bool
-	// Ends the contexts of questions that are open.
+	// Ends the contexts of requests that are open.
 	open map[uint64]context.CancelFunc
 	// Calls of the function.
 	running int
@@ -85,73 +85,73 @@ type asker struct {
 	idle chan struct{}
 }
 
-// The asker of one connection; nil without a function.
-func newAsker(ctx context.Context, d *dialling) *asker {
-	if !d.asks {
+// The provider of one connection; nil without a function.
+func newCredentialProvider(ctx context.Context, d *dialOptions) *credentialProvider {
+	if !d.hasCredentials {
 		return nil
 	}
-	a := &asker{ask: d.ask, open: map[uint64]context.CancelFunc{}, idle: make(chan struct{})}
-	a.ctx, a.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	a.number = native.AskedBy(a.asked)
-	d.Credentials = a.number
-	return a
+	p := &credentialProvider{ask: d.ask, open: map[uint64]context.CancelFunc{}, idle: make(chan struct{})}
+	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	p.number = native.AddCredentialProvider(p.onRequest)
+	d.Credentials = p.number
+	return p
 }
 
-// Gets a question, or the end of one, on the goroutine that fetches all news. It must not wait.
-func (a *asker) asked(question uint64, over bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// Gets a request, or the end of one, on the goroutine that fetches all notifications. It must not wait.
+func (p *credentialProvider) onRequest(request uint64, over bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if over {
-		if cancel := a.open[question]; cancel != nil {
+		if cancel := p.open[request]; cancel != nil {
 			cancel()
 		}
 		return
 	}
 	switch {
-	case a.ended:
-		native.Answer(question, nil, "its connection was closed")
-	case a.running >= mostAsked:
-		native.Answer(question, nil, fmt.Sprintf("%d calls of it have not returned; have it end with its context", mostAsked))
+	case p.ended:
+		native.AnswerCredentials(request, nil, "its connection was closed")
+	case p.running >= maxCredentialCalls:
+		native.AnswerCredentials(request, nil, fmt.Sprintf("%d calls of it have not returned; have it end with its context", maxCredentialCalls))
 	default:
-		ctx, cancel := context.WithCancel(a.ctx)
-		a.open[question] = cancel
-		a.running++
-		go a.answer(ctx, question)
+		ctx, cancel := context.WithCancel(p.ctx)
+		p.open[request] = cancel
+		p.running++
+		go p.answer(ctx, request)
 	}
 }
 
-func (a *asker) answer(ctx context.Context, question uint64) {
+func (p *credentialProvider) answer(ctx context.Context, request uint64) {
 	var login *native.Login
 	why := "it ended its goroutine (runtime.Goexit)"
 	// Deferred, so that it also runs after runtime.Goexit.
 	defer func() {
-		native.Answer(question, login, why)
-		a.answered(question)
+		native.AnswerCredentials(request, login, why)
+		p.callEnded(request)
 	}()
-	login, why = a.call(ctx)
+	login, why = p.call(ctx)
 }
 
-func (a *asker) answered(question uint64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.open[question]()
-	delete(a.open, question)
-	a.running--
-	if a.ended && a.running == 0 {
-		close(a.idle)
+func (p *credentialProvider) callEnded(request uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open[request]()
+	delete(p.open, request)
+	p.running--
+	if p.ended && p.running == 0 {
+		close(p.idle)
 	}
 }
 
 // Calls the function. Returns a login, or why there is none.
-func (a *asker) call(ctx context.Context) (*native.Login, string) {
+func (p *credentialProvider) call(ctx context.Context) (*native.Login, string) {
 	var login Login
 	var err error
-	if gone := safely(func() { login, err = a.ask(ctx) }); gone != nil {
+	if panicked := catchPanic(func() { login, err = p.ask(ctx) }); panicked != nil {
 		// The value of the panic may contain the secret, unless it comes from the runtime.
-		if said, ok := gone.value.(runtime.Error); ok {
+		if said, ok := panicked.value.(runtime.Error); ok {
 			return nil, "it panicked: " + short(valid(said.Error()))
 		}
-		return nil, fmt.Sprintf("it panicked with a %T", gone.value)
+		return nil, fmt.Sprintf("it panicked with a %T", panicked.value)
 	}
 	if err != nil {
 		return nil, short(valid(text(err)))
@@ -166,29 +166,29 @@ func (a *asker) call(ctx context.Context) (*native.Login, string) {
 func (l *Login) check() *Error {
 	switch {
 	case l.User == "" && l.Password == "":
-		return badOption("it gave a Login with neither `User` nor `Password`")
+		return invalidOption("it gave a Login with neither `User` nor `Password`")
 	case strings.ContainsRune(l.User, 0) || strings.ContainsRune(l.Password, 0):
-		return badOption("the `User` or the `Password` that it gave has a zero byte, which ends a text of a login")
+		return invalidOption("the `User` or the `Password` that it gave has a zero byte, which ends a text of a login")
 	case !utf8.ValidString(l.User):
-		return badOption("the `User` that it gave is not valid UTF-8")
+		return invalidOption("the `User` that it gave is not valid UTF-8")
 	case !utf8.ValidString(l.Password):
-		return badOption("the `Password` that it gave is not valid UTF-8")
+		return invalidOption("the `Password` that it gave is not valid UTF-8")
 	}
-	return checkSpan("ExpiresIn", l.ExpiresIn)
+	return checkDuration("ExpiresIn", l.ExpiresIn)
 }
 
 // Ends: no further calls, no waiting for answers; the contexts of running calls end.
-func (a *asker) end() {
-	if a == nil {
+func (p *credentialProvider) end() {
+	if p == nil {
 		return
 	}
-	native.AskedNoMore(a.number)
-	a.cancel()
-	a.mu.Lock()
-	a.ended = true
-	if a.running == 0 {
-		close(a.idle)
+	native.RemoveCredentialProvider(p.number)
+	p.cancel()
+	p.mu.Lock()
+	p.ended = true
+	if p.running == 0 {
+		close(p.idle)
 	}
-	a.mu.Unlock()
-	within(lastAnswer, a.idle)
+	p.mu.Unlock()
+	waitAtMost(credentialEndTimeout, p.idle)
 }

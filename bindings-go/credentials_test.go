@@ -66,7 +66,7 @@ func closes(t *testing.T, conn *retryrmq.Conn) {
 }
 
 func TestAFunctionIsAskedAtEveryConnection(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *stage) {
+	everywhere(t, func(t *testing.T, s *fixture) {
 		way, user := s.proxy("127.0.0.1:0"), s.user()
 		s.queue("orders", "quorum")
 		var who teller
@@ -96,7 +96,7 @@ func TestAFunctionIsAskedAtEveryConnection(t *testing.T) {
 }
 
 func TestAPasswordMayBeInAFile(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		way, user, file := s.proxy("127.0.0.1:0"), s.user(), filepath.Join(t.TempDir(), "a secret")
 		write := func(password string) {
 			if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
@@ -121,7 +121,7 @@ func TestAPasswordMayBeInAFile(t *testing.T) {
 }
 
 func TestALoginIsRenewedBeforeItEnds(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *stage) {
+	everywhere(t, func(t *testing.T, s *fixture) {
 		user := s.user()
 		var who teller
 		who.now(func(context.Context) (retryrmq.Login, error) {
@@ -178,7 +178,7 @@ func TestAFunctionThatGivesNoLogin(t *testing.T) {
 		}, "zero byte"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			once(t, func(t *testing.T, s *stage) {
+			once(t, func(t *testing.T, s *fixture) {
 				var log safeBuffer
 				// It is not waited for: nothing says that it will come.
 				_, err := retryrmq.Dial(t.Context(), s.url, retryrmq.WithCredentials(c.ask), retryrmq.Wait(),
@@ -197,7 +197,7 @@ func TestAFunctionThatGivesNoLogin(t *testing.T) {
 
 // The core gives it 20 seconds.
 func TestAFunctionThatDoesNotAnswerIsNotWaitedFor(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		left, release := make(chan struct{}), make(chan struct{})
 		defer close(release)
 		_, err := retryrmq.Dial(t.Context(), s.url, retryrmq.WithCredentials(func(ctx context.Context) (retryrmq.Login, error) {
@@ -215,8 +215,8 @@ func TestAFunctionThatDoesNotAnswerIsNotWaitedFor(t *testing.T) {
 
 type contextKey struct{}
 
-func TestTheContextOfDialEndsTheQuestion(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+func TestTheContextOfDialEndsTheRequest(t *testing.T) {
+	once(t, func(t *testing.T, s *fixture) {
 		for _, minds := range []bool{true, false} {
 			ctx, cancel := context.WithCancel(context.WithValue(t.Context(), contextKey{}, "the value"))
 			ended, release := make(chan any, 1), make(chan struct{})
@@ -261,7 +261,7 @@ func TestAFunctionHoldsUpNoEnd(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			once(t, func(t *testing.T, s *stage) {
+			once(t, func(t *testing.T, s *fixture) {
 				way := s.proxy("127.0.0.1:0")
 				s.queue("orders", "classic")
 				var who teller
@@ -293,7 +293,7 @@ func TestAFunctionHoldsUpNoEnd(t *testing.T) {
 
 // It is not the broker that refuses: what fails today may work tomorrow.
 func TestAFunctionThatFailsForAWhileEndsNothing(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		way := s.proxy("127.0.0.1:0")
 		s.queue("orders", "classic")
 		var who teller
@@ -317,7 +317,7 @@ func TestAFunctionThatFailsForAWhileEndsNothing(t *testing.T) {
 }
 
 func TestALoginThatIsRefusedMayEndTheConnection(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		way := s.proxy("127.0.0.1:0")
 		s.queue("orders", "classic")
 		var who teller

@@ -36,60 +36,60 @@ func (e *Error) Is(target error) bool {
 var (
 	// ErrInvalidURL: the broker's address cannot be used: unknown scheme, missing host, port out of range, or hosts of different
 	// clusters.
-	ErrInvalidURL = kind("invalid_url", "the broker's address cannot be used")
+	ErrInvalidURL = errorKind("invalid_url", "the broker's address cannot be used")
 	// ErrInvalidOption: an option has a value that cannot work. Nothing was subscribed or published.
-	ErrInvalidOption = kind("invalid_option", "an option has a value that cannot work")
+	ErrInvalidOption = errorKind("invalid_option", "an option has a value that cannot work")
 	// ErrInvalidPolicy: a retry policy or a rule cannot be parsed, or cannot work.
-	ErrInvalidPolicy = kind("invalid_policy", "a retry policy cannot be read or cannot work")
+	ErrInvalidPolicy = errorKind("invalid_policy", "a retry policy cannot be read or cannot work")
 	// ErrUnreachable: no usable connection: nothing answers, it is not AMQP 0-9-1, the broker is still starting, or its limit of connections or
 	// channels is reached.
-	ErrUnreachable = kind("unreachable", "nothing answers at the broker's address")
+	ErrUnreachable = errorKind("unreachable", "nothing answers at the broker's address")
 	// ErrAuthenticationFailed: the broker refused the login (AMQP 403 while connecting), or the password file or the function of
 	// [WithCredentials] failed.
-	ErrAuthenticationFailed = kind("authentication_failed", "the broker refuses the user or the password")
+	ErrAuthenticationFailed = errorKind("authentication_failed", "the broker refuses the user or the password")
 	// ErrTLSFailed: the TLS handshake failed, or a certificate file contains no certificate.
-	ErrTLSFailed = kind("tls_failed", "the TLS handshake failed")
+	ErrTLSFailed = errorKind("tls_failed", "the TLS handshake failed")
 	// ErrVhostNotFound: the virtual host does not exist (AMQP 530 while connecting).
-	ErrVhostNotFound = kind("vhost_not_found", "the virtual host does not exist")
+	ErrVhostNotFound = errorKind("vhost_not_found", "the virtual host does not exist")
 	// ErrQueueNotFound: a queue, or an exchange that the strategy needs, does not exist, and this call does not create it (AMQP 404).
-	ErrQueueNotFound = kind("queue_not_found", "the queue does not exist")
+	ErrQueueNotFound = errorKind("queue_not_found", "the queue does not exist")
 	// ErrMismatch: a queue or exchange exists with other arguments (AMQP 406), or is a stream or an auto-delete queue and cannot be used.
-	ErrMismatch = kind("mismatch", "a queue or exchange exists with other arguments")
+	ErrMismatch = errorKind("mismatch", "a queue or exchange exists with other arguments")
 	// ErrAccessRefused: the user lacks a permission (AMQP 403; the error message names the pattern), or another connection uses the queue
 	// exclusively (AMQP 403 or 405).
-	ErrAccessRefused = kind("access_refused", "the user lacks a permission")
+	ErrAccessRefused = errorKind("access_refused", "the user lacks a permission")
 	// ErrStrategyRefused: this broker or this queue cannot serve the chosen strategy safely. The error message names one that can.
-	ErrStrategyRefused = kind("strategy_refused", "the broker cannot serve the chosen strategy")
+	ErrStrategyRefused = errorKind("strategy_refused", "the broker cannot serve the chosen strategy")
 	// ErrUnroutable: no queue takes a message with this exchange and routing key (AMQP basic.return), or there is no such exchange (AMQP 404).
 	// It was not stored.
-	ErrUnroutable = kind("unroutable", "no queue takes the message")
+	ErrUnroutable = errorKind("unroutable", "no queue takes the message")
 	// ErrNotConfirmed: the broker rejected a publish (AMQP basic.nack). Publish it again after a pause.
-	ErrNotConfirmed = kind("not_confirmed", "the broker did not confirm the message")
+	ErrNotConfirmed = errorKind("not_confirmed", "the broker did not confirm the message")
 	// ErrTooLarge: the message does not fit: a name longer than 255 bytes, headers larger than one frame, or a body larger than the broker allows.
-	ErrTooLarge = kind("too_large", "the message does not fit")
+	ErrTooLarge = errorKind("too_large", "the message does not fit")
 	// ErrTimeout: the broker did not answer in time, the nodes of the queue are down, or a handler ran longer than the drain timeout.
-	ErrTimeout = kind("timeout", "it took too long")
+	ErrTimeout = errorKind("timeout", "it took too long")
 	// ErrConnectionLost: the connection was lost. The client reconnects in the background.
-	ErrConnectionLost = kind("connection_lost", "the connection was lost")
+	ErrConnectionLost = errorKind("connection_lost", "the connection was lost")
 	// ErrClosed: the connection was closed, or a bug in retryrmq ended the consumer.
-	ErrClosed = kind("closed", "the connection was closed")
+	ErrClosed = errorKind("closed", "the connection was closed")
 	// ErrBroker: any other refusal by the broker. The error message quotes it.
-	ErrBroker = kind("broker_error", "the broker refused")
+	ErrBroker = errorKind("broker_error", "the broker refused")
 	// ErrFault: a bug in retryrmq. The operation may or may not have taken effect.
-	ErrFault = kind("error", "this is a bug in retryrmq")
+	ErrFault = errorKind("error", "this is a bug in retryrmq")
 )
 
-func kind(code, message string) *Error { return &Error{Code: code, Message: message} }
+func errorKind(code, message string) *Error { return &Error{Code: code, Message: message} }
 
-func badOption(format string, args ...any) *Error {
+func invalidOption(format string, args ...any) *Error {
 	return &Error{Code: ErrInvalidOption.Code, Message: fmt.Sprintf(format, args...)}
 }
 
 // Turns an error of the native half into one of ours; other errors stay as they are.
-func ours(err error) error {
-	var refusal *native.Refusal
-	if errors.As(err, &refusal) {
-		return &Error{Code: refusal.Code, Message: inGo(refusal.Code, refusal.Message), Detail: refusal.Detail}
+func asError(err error) error {
+	var failure *native.Error
+	if errors.As(err, &failure) {
+		return &Error{Code: failure.Code, Message: goSentence(failure.Code, failure.Message), Detail: failure.Detail}
 	}
 	return err
 }
@@ -107,7 +107,7 @@ var (
 		"queue `work_queue`", "queue `work_queue`", "`work_queue`", "`WorkQueue`") // a queue may be called so
 )
 
-func inGo(code, sentence string) string {
+func goSentence(code, sentence string) string {
 	if about, ok := strings.CutSuffix(sentence, "`reserved_name`"); ok {
 		return about + "`ReservedName`" // and it names queues
 	}
@@ -119,7 +119,7 @@ func inGo(code, sentence string) string {
 
 func checkContext(ctx context.Context) error {
 	if ctx == nil {
-		return badOption("the context is nil; pass context.Background() if there is none")
+		return invalidOption("the context is nil; pass context.Background() if there is none")
 	}
 	return nil
 }
@@ -127,7 +127,7 @@ func checkContext(ctx context.Context) error {
 // The native half does not check that texts are UTF-8.
 func checkText(option, text string) error {
 	if !utf8.ValidString(text) {
-		return badOption("`%s` is not valid UTF-8: %q", option, head(text))
+		return invalidOption("`%s` is not valid UTF-8: %q", option, head(text))
 	}
 	return nil
 }

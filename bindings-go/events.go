@@ -98,7 +98,7 @@ type eventRow struct {
 }
 
 // The most events that wait for a listener.
-const eventRoom = 10_000
+const maxEvents = 10_000
 
 // Gets an event; false if there was no room for it.
 type listener func(Event) (heard bool)
@@ -108,27 +108,27 @@ type listeners struct {
 	number uint64
 	events chan Event
 	ended  chan struct{}
-	log    *journal
+	log    *asyncLogger
 	queue  string
 	// Consume no longer waits for them.
 	left atomic.Bool
 }
 
-func listen(tell []listener, log *journal, queue string) *listeners {
+func listen(tell []listener, log *asyncLogger, queue string) *listeners {
 	if len(tell) == 0 {
 		return nil
 	}
-	l := &listeners{events: make(chan Event, eventRoom), ended: make(chan struct{}), log: log, queue: queue}
-	l.number = native.Listen(func(row []byte) {
+	l := &listeners{events: make(chan Event, maxEvents), ended: make(chan struct{}), log: log, queue: queue}
+	l.number = native.AddListener(func(row []byte) {
 		var event eventRow
 		if err := json.Unmarshal(row, &event); err != nil {
-			l.log.sayLater(slog.LevelError, "retryrmq: an event could not be decoded", "queue", queue, "event", string(row), "error", err)
+			l.log.logLater(slog.LevelError, "retryrmq: an event could not be decoded", "queue", queue, "event", string(row), "error", err)
 			return
 		}
 		select {
 		case l.events <- Event(event):
 		default:
-			l.log.warnMissed(1)
+			l.log.warnOfDropped(1)
 		}
 	})
 	go l.run(tell, Event{}, nil)
@@ -140,7 +140,7 @@ func (l *listeners) run(tell []listener, event Event, left []listener) {
 	over := false
 	defer func() {
 		if !over { // a listener has ended this goroutine: another one takes over
-			l.log.sayLater(slog.LevelError, "retryrmq: an event listener ended its goroutine", "queue", l.queue, "event", string(event.Name))
+			l.log.logLater(slog.LevelError, "retryrmq: an event listener ended its goroutine", "queue", l.queue, "event", string(event.Name))
 			go l.run(tell, event, left)
 			return
 		}
@@ -163,12 +163,12 @@ func (l *listeners) run(tell []listener, event Event, left []listener) {
 
 func (l *listeners) tell(f listener, event Event) {
 	heard := true
-	if gone := safely(func() { heard = f(event) }); gone != nil {
-		l.log.sayLater(slog.LevelError, "retryrmq: an event listener panicked", "queue", l.queue, "event", string(event.Name),
-			"panic", short(gone.text()))
+	if panicked := catchPanic(func() { heard = f(event) }); panicked != nil {
+		l.log.logLater(slog.LevelError, "retryrmq: an event listener panicked", "queue", l.queue, "event", string(event.Name),
+			"panic", short(panicked.text()))
 	}
 	if !heard {
-		l.log.warnMissed(1)
+		l.log.warnOfDropped(1)
 	}
 }
 
@@ -177,9 +177,9 @@ func (l *listeners) end(limit time.Duration) bool {
 	if l == nil {
 		return true
 	}
-	native.Unlisten(l.number)
+	native.RemoveListener(l.number)
 	close(l.events)
-	if !within(limit, l.ended) {
+	if !waitAtMost(limit, l.ended) {
 		l.left.Store(true)
 		return false
 	}

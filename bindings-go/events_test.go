@@ -12,7 +12,7 @@ import (
 )
 
 func TestEventsAreTold(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "classic")
 		s.queue("seen", "classic")
@@ -53,7 +53,7 @@ func TestEventsAreTold(t *testing.T) {
 }
 
 func TestOnReadyIsNotInTheWay(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		s.queue("orders", "classic")
 		never := func(context.Context, *retryrmq.Message) error {
 			t.Error("a message came")
@@ -93,7 +93,7 @@ func TestOnReadyIsNotInTheWay(t *testing.T) {
 }
 
 func TestOnReadyThatTakesItsTimeHoldsUpNoEnd(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		s.queue("orders", "classic")
 		conn := s.dial()
 		begun, release := make(chan struct{}), make(chan struct{})
@@ -111,7 +111,7 @@ func TestOnReadyThatTakesItsTimeHoldsUpNoEnd(t *testing.T) {
 }
 
 func TestAListenerThatEndsItsGoroutineMissesNothing(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "classic")
 		s.publish(conn, "orders", numbered(5)...)

@@ -39,7 +39,7 @@ func readLines(t *testing.T) (read logLines) {
 // The only test that looks at the log, which all connections share: not beside others.
 func TestLogLinesGoToSlog(t *testing.T) {
 	all := brokers(t)
-	s := newStage(t, all[len(all)-1])
+	s := newFixture(t, all[len(all)-1])
 	var log safeBuffer
 	retryrmq.SetLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	defer retryrmq.SetLogger(nil)
@@ -96,7 +96,7 @@ func TestLogLinesGoToSlog(t *testing.T) {
 }
 
 func TestALineAboutAMessageHasItsFields(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		var log safeBuffer
 		conn := s.dial(retryrmq.Logger(slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))))
 		queue := s.vhost // other tests log as well
@@ -152,7 +152,7 @@ func TestALineAboutAMessageHasItsFields(t *testing.T) {
 }
 
 func TestALevelThatChangesLaterIsFollowed(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		var log safeBuffer
 		var level slog.LevelVar
 		level.Set(slog.LevelWarn)
@@ -174,7 +174,7 @@ func TestALevelThatChangesLaterIsFollowed(t *testing.T) {
 }
 
 func TestAConnectionMayHaveALoggerOfItsOwn(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		var logs [2]safeBuffer
 		for i := range logs {
 			conn := s.dial(retryrmq.Logger(slog.New(slog.NewTextHandler(&logs[i], &slog.HandlerOptions{Level: slog.LevelDebug}))))
@@ -220,7 +220,7 @@ func TestNobodyWritesLinesIntoTheLog(t *testing.T) {
 		"default": slog.Default().Handler(), "text": slog.NewTextHandler(&out, debug), "JSON": slog.NewJSONHandler(&out, debug),
 	} {
 		retryrmq.SetLogger(slog.New(handler))
-		s := newStage(t, all[len(all)-1])
+		s := newFixture(t, all[len(all)-1])
 		conn := s.dial()
 		s.queue("orders", "classic")
 		s.publish(conn, "orders", evil)
@@ -267,7 +267,7 @@ func (s *slowLog) Handle(context.Context, slog.Record) error {
 
 func TestCloseWaitsForTheLog(t *testing.T) {
 	all := brokers(t)
-	s := newStage(t, all[len(all)-1])
+	s := newFixture(t, all[len(all)-1])
 	log := &slowLog{slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelDebug}), make(chan struct{}, 1), make(chan struct{})}
 	retryrmq.SetLogger(slog.New(log))
 	defer retryrmq.SetLogger(nil)

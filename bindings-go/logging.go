@@ -26,12 +26,12 @@ import (
 // are about, mostly queue. module names the part of the native half that a line is from: attempt, connection, consumer, and so on. Names are the same
 // in every language.
 func SetLogger(l *slog.Logger) {
-	l = orSilent(l)
+	l = loggerOrSilent(l)
 	least := leastWanted(l)
-	journals.Lock()
-	defer journals.Unlock()
-	common.chosen.Store(l)
-	if entry := journals.open[nil]; entry != nil {
+	asyncLoggers.Lock()
+	defer asyncLoggers.Unlock()
+	defaultLogger.chosen.Store(l)
+	if entry := asyncLoggers.open[nil]; entry != nil {
 		entry.least.Store(int64(least))
 		wantLines()
 	}
@@ -39,11 +39,11 @@ func SetLogger(l *slog.Logger) {
 
 // Logger sets the logger of one connection, instead of that of [SetLogger]; nil turns its logging off. Lines of the native half, such as those
 // about failed attempts and lost connections, go to the loggers of all open connections, once to each logger.
-func Logger(l *slog.Logger) DialOption { return func(d *dialling) { d.logger = orSilent(l) } }
+func Logger(l *slog.Logger) DialOption { return func(d *dialOptions) { d.logger = loggerOrSilent(l) } }
 
 var silent = slog.New(slog.DiscardHandler)
 
-func orSilent(l *slog.Logger) *slog.Logger {
+func loggerOrSilent(l *slog.Logger) *slog.Logger {
 	if l == nil {
 		return silent
 	}
@@ -51,44 +51,44 @@ func orSilent(l *slog.Logger) *slog.Logger {
 }
 
 // A logger, and the lines that wait for it. Some goroutines must not wait for log handlers, which are user code.
-type journal struct {
+type asyncLogger struct {
 	chosen atomic.Pointer[slog.Logger]
 	// The least level that the logger wants, as far as is known.
 	least atomic.Int64
 
 	mu      sync.Mutex
-	waiting []line
+	waiting []logLine
 	// How many lines had no room, and how many events.
-	lost, missed uint64
+	lost, dropped uint64
 	// Closed when no line waits any more; nil if no goroutine writes.
 	written chan struct{}
 }
 
 // A line for the log.
-type line struct {
+type logLine struct {
 	level      slog.Level
 	message    string
 	attributes []any
 }
 
-// The journal of the package, for connections without a logger of their own.
-var common journal
+// The logger of the package, for connections without a logger of their own.
+var defaultLogger asyncLogger
 
-// The journals of connections, by logger, with the number of connections; nil stands for the package's.
-var journals = struct {
+// The loggers of connections, by the `slog.Logger` below, with the number of connections; nil stands for the package's.
+var asyncLoggers = struct {
 	sync.Mutex
-	open map[*slog.Logger]*shared
-}{open: map[*slog.Logger]*shared{}}
+	open map[*slog.Logger]*loggerEntry
+}{open: map[*slog.Logger]*loggerEntry{}}
 
-type shared struct {
-	*journal
+type loggerEntry struct {
+	*asyncLogger
 	connections int
 }
 
 const (
-	lineRoom = 1000
+	maxLogLines = 1000
 	// How long the end waits for user code that has no other limit.
-	lastWords = 5 * time.Second
+	userCodeTimeout = 5 * time.Second
 )
 
 func init() {
@@ -103,13 +103,13 @@ func init() {
 		if l.Module != "attempt" && !strings.HasPrefix(l.Text, "attempt ") {
 			text = "retryrmq: " + goOptions.Replace(l.Text)
 		}
-		for _, j := range openJournals() {
-			j.sayLater(slog.Level(l.Level), text, attributes...)
+		for _, j := range openLoggers() {
+			j.logLater(slog.Level(l.Level), text, attributes...)
 		}
 	}
 	native.OnMissed = func(count uint64) {
-		for _, j := range openJournals() {
-			j.warnMissed(count)
+		for _, j := range openLoggers() {
+			j.warnOfDropped(count)
 		}
 	}
 }
@@ -136,82 +136,82 @@ func about(m *Message, more ...any) []any {
 	return append(attributes, more...)
 }
 
-// Opens the journal of a connection, and keeps fetching news for it until release. A nil logger stands for the package's.
-func hold(own *slog.Logger) *journal {
-	least := leastWanted(orDefault(own))
-	journals.Lock()
-	entry := journals.open[own]
+// Opens the logger of a connection, and keeps fetching notifications for it until releaseLogger. A nil logger stands for the package's.
+func acquireLogger(own *slog.Logger) *asyncLogger {
+	least := leastWanted(loggerOrDefault(own))
+	asyncLoggers.Lock()
+	entry := asyncLoggers.open[own]
 	if entry == nil {
-		entry = &shared{journal: &common}
+		entry = &loggerEntry{asyncLogger: &defaultLogger}
 		if own != nil {
-			entry.journal = &journal{}
+			entry.asyncLogger = &asyncLogger{}
 			entry.chosen.Store(own)
 		}
-		journals.open[own] = entry
+		asyncLoggers.open[own] = entry
 	}
 	entry.connections++
 	entry.least.Store(int64(least))
 	wantLines()
-	journals.Unlock()
-	native.Hold()
-	return entry.journal
+	asyncLoggers.Unlock()
+	native.AcquireDispatcher()
+	return entry.asyncLogger
 }
 
 // Releases both. After the last connection with this logger, it waits until everything is logged, unless the logger takes too long.
-func release(own *slog.Logger) {
-	native.Release()
-	journals.Lock()
-	entry := journals.open[own]
+func releaseLogger(own *slog.Logger) {
+	native.ReleaseDispatcher()
+	asyncLoggers.Lock()
+	entry := asyncLoggers.open[own]
 	entry.connections--
 	last := entry.connections == 0
 	if last {
-		delete(journals.open, own)
+		delete(asyncLoggers.open, own)
 	}
 	wantLines()
-	journals.Unlock()
+	asyncLoggers.Unlock()
 	if last {
 		entry.flush()
 	}
 }
 
-// The journals of all open connections, or the package's; one per logger.
-func openJournals() []*journal {
-	journals.Lock()
-	defer journals.Unlock()
-	if len(journals.open) == 0 {
-		return []*journal{&common}
+// The loggers of all open connections, or the package's; one per logger.
+func openLoggers() []*asyncLogger {
+	asyncLoggers.Lock()
+	defer asyncLoggers.Unlock()
+	if len(asyncLoggers.open) == 0 {
+		return []*asyncLogger{&defaultLogger}
 	}
-	all := make([]*journal, 0, len(journals.open))
-	for own, entry := range journals.open {
-		if own == nil && journals.open[common.logger()] != nil {
+	all := make([]*asyncLogger, 0, len(asyncLoggers.open))
+	for own, entry := range asyncLoggers.open {
+		if own == nil && asyncLoggers.open[defaultLogger.logger()] != nil {
 			continue
 		}
-		all = append(all, entry.journal)
+		all = append(all, entry.asyncLogger)
 	}
 	return all
 }
 
-// Tells the native half which lines are wanted. The caller holds the lock of the journals.
+// Tells the native half which lines are wanted. The caller holds the lock of the loggers.
 func wantLines() {
-	if len(journals.open) == 0 {
+	if len(asyncLoggers.open) == 0 {
 		native.LogLines(slog.LevelInfo)
 		return
 	}
 	least := slog.LevelError
-	for _, entry := range journals.open {
+	for _, entry := range asyncLoggers.open {
 		least = min(least, slog.Level(entry.least.Load()))
 	}
 	native.LogLines(least)
 }
 
 // Asks the logger again after a line, since its level may have changed. Of the lines that nobody wants there are ten a second.
-func (j *journal) follow() {
+func (j *asyncLogger) refreshLevel() {
 	changed := false
 	// SetLogger may set another one while this one is asked, which wants other lines.
 	for asked := (*slog.Logger)(nil); asked != j.logger(); {
 		asked = j.logger()
 		var least slog.Level
-		if safely(func() { least = leastWanted(asked) }) != nil {
+		if catchPanic(func() { least = leastWanted(asked) }) != nil {
 			break
 		}
 		changed = j.least.Swap(int64(least)) != int64(least) || changed
@@ -219,16 +219,16 @@ func (j *journal) follow() {
 	if !changed {
 		return
 	}
-	journals.Lock()
-	defer journals.Unlock()
+	asyncLoggers.Lock()
+	defer asyncLoggers.Unlock()
 	wantLines()
 }
 
-func (j *journal) logger() *slog.Logger { return orDefault(j.chosen.Load()) }
+func (j *asyncLogger) logger() *slog.Logger { return loggerOrDefault(j.chosen.Load()) }
 
-func orDefault(own *slog.Logger) *slog.Logger {
+func loggerOrDefault(own *slog.Logger) *slog.Logger {
 	if own == nil {
-		own = common.chosen.Load()
+		own = defaultLogger.chosen.Load()
 	}
 	if own == nil {
 		own = slog.Default()
@@ -262,21 +262,21 @@ func cut(text string, most int) string {
 }
 
 // Logs, on a goroutine that user code may hold up or end. If a log handler panics, its line is lost.
-func (j *journal) say(level slog.Level, message string, attributes ...any) {
-	gone := safely(func() { j.logger().Log(context.Background(), level, message, attributes...) })
-	if gone != nil {
-		complain.Do(func() { fmt.Fprintln(os.Stderr, "retryrmq: the logger panicked:", short(gone.text())) })
+func (j *asyncLogger) log(level slog.Level, message string, attributes ...any) {
+	panicked := catchPanic(func() { j.logger().Log(context.Background(), level, message, attributes...) })
+	if panicked != nil {
+		panicLogged.Do(func() { fmt.Fprintln(os.Stderr, "retryrmq: the logger panicked:", short(panicked.text())) })
 	}
 }
 
-var complain sync.Once
+var panicLogged sync.Once
 
 // Like say, without waiting.
-func (j *journal) sayLater(level slog.Level, message string, attributes ...any) {
+func (j *asyncLogger) logLater(level slog.Level, message string, attributes ...any) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if len(j.waiting) < lineRoom {
-		j.waiting = append(j.waiting, line{level, message, attributes})
+	if len(j.waiting) < maxLogLines {
+		j.waiting = append(j.waiting, logLine{level, message, attributes})
 	} else {
 		j.lost++
 	}
@@ -284,14 +284,14 @@ func (j *journal) sayLater(level slog.Level, message string, attributes ...any) 
 }
 
 // Logs that events were dropped; a moment later, and once for all of them.
-func (j *journal) warnMissed(count uint64) {
+func (j *asyncLogger) warnOfDropped(count uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.missed += count
+	j.dropped += count
 	j.startWriting()
 }
 
-func (j *journal) startWriting() {
+func (j *asyncLogger) startWriting() {
 	if j.written == nil {
 		j.written = make(chan struct{})
 		go j.write()
@@ -299,17 +299,17 @@ func (j *journal) startWriting() {
 }
 
 // Waits until everything is logged, unless the logger takes too long.
-func (j *journal) flush() {
+func (j *asyncLogger) flush() {
 	j.mu.Lock()
 	written := j.written
 	j.mu.Unlock()
 	if written != nil {
-		within(lastWords, written)
+		waitAtMost(userCodeTimeout, written)
 	}
 }
 
 // Waits for done; false if that takes longer than the limit.
-func within(limit time.Duration, done <-chan struct{}) bool {
+func waitAtMost(limit time.Duration, done <-chan struct{}) bool {
 	over := time.NewTimer(limit)
 	defer over.Stop()
 	select {
@@ -326,7 +326,7 @@ func within(limit time.Duration, done <-chan struct{}) bool {
 }
 
 // Writes what waits, and ends.
-func (j *journal) write() {
+func (j *asyncLogger) write() {
 	over := false
 	defer func() {
 		if !over { // a log handler has ended this goroutine; another one continues
@@ -335,11 +335,11 @@ func (j *journal) write() {
 	}()
 	for {
 		j.mu.Lock()
-		waiting, lost, missed := j.waiting, j.lost, j.missed
-		j.lost, j.missed = 0, 0
+		waiting, lost, dropped := j.waiting, j.lost, j.dropped
+		j.lost, j.dropped = 0, 0
 		if len(waiting) > 0 {
 			j.waiting = waiting[1:]
-		} else if lost == 0 && missed == 0 {
+		} else if lost == 0 && dropped == 0 {
 			over = true
 			close(j.written)
 			j.written = nil
@@ -348,14 +348,14 @@ func (j *journal) write() {
 		}
 		j.mu.Unlock()
 		if len(waiting) > 0 {
-			j.say(waiting[0].level, waiting[0].message, waiting[0].attributes...)
-			j.follow()
+			j.log(waiting[0].level, waiting[0].message, waiting[0].attributes...)
+			j.refreshLevel()
 		}
 		if lost > 0 {
-			j.say(slog.LevelWarn, "retryrmq: lines were not logged, because the logger is too slow", "lost", lost)
+			j.log(slog.LevelWarn, "retryrmq: lines were not logged, because the logger is too slow", "lost", lost)
 		}
-		if missed > 0 {
-			j.say(slog.LevelWarn, "retryrmq: events were dropped, because their listeners are too slow", "dropped", missed)
+		if dropped > 0 {
+			j.log(slog.LevelWarn, "retryrmq: events were dropped, because their listeners are too slow", "dropped", dropped)
 		}
 	}
 }

@@ -34,14 +34,14 @@ func TestEveryLoggerHasALineOfTheNativeHalfOnce(t *testing.T) {
 		{[]string{"", "package"}, "package"},
 	} {
 		for _, name := range c.open {
-			hold(loggers[name])
+			acquireLogger(loggers[name])
 		}
 		native.OnLine(native.Line{Text: "it is cold: say `work_queue`"})
 		native.OnMissed(3)
 		for _, name := range c.open {
-			release(loggers[name])
+			releaseLogger(loggers[name])
 		}
-		common.flush()
+		defaultLogger.flush()
 		for name, said := range said {
 			want := 0
 			if strings.Contains(c.want, name) {
@@ -53,13 +53,13 @@ func TestEveryLoggerHasALineOfTheNativeHalfOnce(t *testing.T) {
 			said.Reset()
 		}
 	}
-	if len(journals.open) != 0 {
-		t.Errorf("%d are left", len(journals.open))
+	if len(asyncLoggers.open) != 0 {
+		t.Errorf("%d are left", len(asyncLoggers.open))
 	}
 }
 
 func TestALoggerThatIsNilIsSilent(t *testing.T) {
-	var d dialling
+	var d dialOptions
 	Logger(nil)(&d)
 	if d.logger != silent {
 		t.Errorf("got %v", d.logger)
@@ -77,7 +77,7 @@ func TestFieldsOfTheNativeHalfAreAttributes(t *testing.T) {
 	SetLogger(slog.New(slog.NewJSONHandler(&log, nil)))
 	native.OnLine(native.Line{Module: "attempt", Text: "it failed", Fields: []string{"queue", "7", "message_id", "8", "attempt", "2", "tries", "many",
 		"error", strings.Repeat("x", 5000)}})
-	common.flush()
+	defaultLogger.flush()
 	var got map[string]any
 	if err := json.Unmarshal(log.Bytes(), &got); err != nil {
 		t.Fatal(err)

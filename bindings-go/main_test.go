@@ -22,9 +22,9 @@ func TestMain(m *testing.M) {
 		code = 1
 	}
 	// What was given up is freed by the native half's own threads, a moment later.
-	for deadline := time.Now().Add(5 * time.Second); native.Live() != 0; runtime.Gosched() {
+	for deadline := time.Now().Add(5 * time.Second); native.LiveObjects() != 0; runtime.Gosched() {
 		if time.Now().After(deadline) {
-			fmt.Fprintf(os.Stderr, "%d native objects are left\n", native.Live())
+			fmt.Fprintf(os.Stderr, "%d native objects are left\n", native.LiveObjects())
 			code = 1
 			break
 		}

@@ -165,7 +165,7 @@ const (
 	partsAt = sizesAt + 4*partCount
 )
 
-var errShortBatch = kind(ErrFault.Code, "a batch is cut short; this is a bug in retryrmq")
+var errShortBatch = errorKind(ErrFault.Code, "a batch is cut short; this is a bug in retryrmq")
 
 // Reads a batch. Each message has its own memory: a handler may keep one for long, and that must not keep the others.
 func readBatch(batch []byte, queue string) ([]*Message, error) {
@@ -178,7 +178,7 @@ func readBatch(batch []byte, queue string) ([]*Message, error) {
 		rest = rest[size:]
 	}
 	messages := make([]*Message, count)
-	var before texts
+	var before messageTexts
 	for i := range messages {
 		size := messageSize(batch)
 		if messages[i] = before.message(batch[:size], queue); messages[i] == nil {
@@ -224,10 +224,10 @@ func messageSize(b []byte) int {
 }
 
 // Those of the message before; the next one often has the same.
-type texts struct{ exchange, routingKey string }
+type messageTexts struct{ exchange, routingKey string }
 
 // A text. If it equals the one before, that one is reused.
-func reused(b []byte, before *string) string {
+func sameOr(b []byte, before *string) string {
 	if string(b) != *before {
 		*before = string(b)
 	}
@@ -235,7 +235,7 @@ func reused(b []byte, before *string) string {
 }
 
 // The message whose bytes these are; nil if they are not.
-func (before *texts) message(b []byte, queue string) *Message {
+func (before *messageTexts) message(b []byte, queue string) *Message {
 	le := binary.LittleEndian
 	var ends [partCount]int
 	at := partsAt
@@ -253,8 +253,8 @@ func (before *texts) message(b []byte, queue string) *Message {
 	flags := le.Uint32(b[4:])
 	m := &Message{
 		Queue:       queue,
-		Exchange:    reused(b[partsAt:ends[partExchange]], &before.exchange),
-		RoutingKey:  reused(b[ends[partExchange]:ends[partRoutingKey]], &before.routingKey),
+		Exchange:    sameOr(b[partsAt:ends[partExchange]], &before.exchange),
+		RoutingKey:  sameOr(b[ends[partExchange]:ends[partRoutingKey]], &before.routingKey),
 		MessageID:   string(b[ends[partRoutingKey]:ends[partMessageID]]),
 		LastError:   string(b[ends[partMessageID]:ends[partLastError]]),
 		Mended:      string(b[ends[partLastError]:ends[partMended]]),

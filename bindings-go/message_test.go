@@ -67,9 +67,9 @@ func TestTheMessagesOfABatchThatCannotBeReadAreKnown(t *testing.T) {
 	bad[sizesAt]++
 	cut := whole[:len(whole)-1]
 	var said strings.Builder
-	log := &journal{}
+	log := &asyncLogger{}
 	log.chosen.Store(slog.New(slog.NewTextHandler(&said, nil)))
-	w := &workers{queue: "orders", judge: judge{log: log}}
+	w := &workers{queue: "orders", classifier: errorClassifier{log: log}}
 	messages, tokens := w.read(slices.Concat(whole, bad, cut))
 	var two native.Tokens
 	two.Add(7)
@@ -78,9 +78,9 @@ func TestTheMessagesOfABatchThatCannotBeReadAreKnown(t *testing.T) {
 		t.Error(messages, tokens)
 	}
 	var paused []time.Duration
-	w.enough = make(chan struct{})
-	w.waits = func(limit time.Duration, done <-chan struct{}) bool {
-		if done != w.enough {
+	w.noMoreWanted = make(chan struct{})
+	w.wait = func(limit time.Duration, done <-chan struct{}) bool {
+		if done != w.noMoreWanted {
 			t.Error("the pause does not end with the consumer")
 		}
 		paused = append(paused, limit)
@@ -88,7 +88,7 @@ func TestTheMessagesOfABatchThatCannotBeReadAreKnown(t *testing.T) {
 	}
 	w.subscription = &native.Subscription{} // gone
 	w.afterTaking(tokens, nil)
-	w.afterTaking(nil, &native.Refusal{Code: "error", Message: "the native half failed", Detail: "index out of bounds"})
+	w.afterTaking(nil, &native.Error{Code: "error", Message: "the native half failed", Detail: "index out of bounds"})
 	w.afterTaking(nil, nil)
 	if !slices.Equal(paused, []time.Duration{faultPause, faultPause}) {
 		t.Error(paused)

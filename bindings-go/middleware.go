@@ -46,7 +46,7 @@ type PublishMiddleware func(next Publisher) Publisher
 func Use(middleware ...Middleware) Option {
 	return func(p *plan) error {
 		if slices.ContainsFunc(middleware, func(m Middleware) bool { return m == nil }) {
-			return badOption("a middleware of `Use` is nil")
+			return invalidOption("a middleware of `Use` is nil")
 		}
 		p.middleware = append(p.middleware, middleware...)
 		return nil
@@ -56,13 +56,13 @@ func Use(middleware ...Middleware) Option {
 // UseAll adds middleware around the handlers of all consumers of a connection, outside of that of [Use]. The first is the outermost. Given several
 // times, it adds to what was given before.
 func UseAll(middleware ...Middleware) DialOption {
-	return func(d *dialling) { d.middleware = append(d.middleware, middleware...) }
+	return func(d *dialOptions) { d.middleware = append(d.middleware, middleware...) }
 }
 
 // UsePublish adds middleware around [Conn.Publish]. The first is the outermost. Given several times, it adds to what was given before. Retries,
 // parking and [Parked.Replay] do not pass through it: their copies keep the headers of the message.
 func UsePublish(middleware ...PublishMiddleware) DialOption {
-	return func(d *dialling) { d.publishing = append(d.publishing, middleware...) }
+	return func(d *dialOptions) { d.publishing = append(d.publishing, middleware...) }
 }
 
 // The handler with all middleware around it; itself, if there is none.
@@ -73,7 +73,7 @@ func (p *plan) wrap(handler Handler, outer []Middleware) (Handler, error) {
 	}{{"Use", p.middleware}, {"UseAll", outer}} {
 		for _, middleware := range slices.Backward(group.middleware) {
 			if handler = middleware(handler); handler == nil {
-				return nil, badOption("a middleware of `%s` returned a nil handler", group.option)
+				return nil, invalidOption("a middleware of `%s` returned a nil handler", group.option)
 			}
 		}
 	}
@@ -93,7 +93,7 @@ func (c *Conn) wrapPublish(all []PublishMiddleware) (Publisher, error) {
 	})
 	for _, middleware := range slices.Backward(all) {
 		if publisher = middleware(publisher); publisher == nil {
-			return nil, badOption("a middleware of `UsePublish` returned a nil publisher")
+			return nil, invalidOption("a middleware of `UsePublish` returned a nil publisher")
 		}
 	}
 	return publisher, nil
@@ -107,12 +107,12 @@ func (p Publishing) withOwnHeaders() Publishing {
 	return p
 }
 
-func (d *dialling) checkMiddleware() error {
+func (d *dialOptions) checkMiddleware() error {
 	if slices.ContainsFunc(d.middleware, func(m Middleware) bool { return m == nil }) {
-		return badOption("a middleware of `UseAll` is nil")
+		return invalidOption("a middleware of `UseAll` is nil")
 	}
 	if slices.ContainsFunc(d.publishing, func(m PublishMiddleware) bool { return m == nil }) {
-		return badOption("a middleware of `UsePublish` is nil")
+		return invalidOption("a middleware of `UsePublish` is nil")
 	}
 	return nil
 }

@@ -15,25 +15,25 @@ import (
 )
 
 // What happened, in order.
-type diary struct {
+type callLog struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-func (d *diary) write(line string) {
+func (d *callLog) write(line string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.lines = append(d.lines, line)
 }
 
-func (d *diary) read() string {
+func (d *callLog) read() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return strings.Join(d.lines, " ")
 }
 
 // A middleware that writes its name before and after the handler.
-func (d *diary) around(name string) retryrmq.Middleware {
+func (d *callLog) around(name string) retryrmq.Middleware {
 	return func(next retryrmq.Handler) retryrmq.Handler {
 		return func(ctx context.Context, m *retryrmq.Message) error {
 			d.write("<" + name)
@@ -55,7 +55,7 @@ func simulate(t *testing.T, handler retryrmq.Handler, options ...retryrmq.Option
 type userKey struct{}
 
 func TestMiddlewareRunsAroundEveryAttempt(t *testing.T) {
-	var d diary
+	var d callLog
 	named := func(next retryrmq.Handler) retryrmq.Handler {
 		return func(ctx context.Context, m *retryrmq.Message) error {
 			return next(context.WithValue(ctx, userKey{}, "ann"), m)
@@ -116,7 +116,7 @@ func TestMiddlewareDecidesLikeAHandler(t *testing.T) {
 }
 
 func TestAPanicOfTheHandlerKeepsItsStack(t *testing.T) {
-	var d diary
+	var d callLog
 	result := simulate(t, func(context.Context, *retryrmq.Message) error { panic("oh") }, retryrmq.DLX(),
 		retryrmq.Retry(retryrmq.Fixed(time.Second).Retries(0)), retryrmq.Use(d.around("a")))
 	parked := result.Parked()[0].Message
@@ -167,8 +167,8 @@ func TestMiddlewareThatCannotWorkIsRefused(t *testing.T) {
 }
 
 func TestMiddlewareOfTheConnectionIsOutermost(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *stage) {
-		var d diary
+	everywhere(t, func(t *testing.T, s *fixture) {
+		var d callLog
 		conn := s.dial(retryrmq.UseAll(d.around("all"), d.around("inner")))
 		s.queue("orders", "quorum")
 		s.publish(conn, "orders", "7")
@@ -197,7 +197,7 @@ func TestMiddlewareOfTheConnectionIsOutermost(t *testing.T) {
 }
 
 func TestMiddlewareRunsAroundEveryPublish(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *stage) {
+	everywhere(t, func(t *testing.T, s *fixture) {
 		errRefused := errors.New("the body is empty")
 		var order []string
 		outer := func(next retryrmq.Publisher) retryrmq.Publisher {
@@ -259,7 +259,7 @@ func TestMiddlewareRunsAroundEveryPublish(t *testing.T) {
 }
 
 func TestAPublishWithMiddlewareSendsNoEmptyHeaders(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		var passed retryrmq.Publisher
 		conn := s.dial(retryrmq.UsePublish(func(next retryrmq.Publisher) retryrmq.Publisher {
 			passed = next

@@ -13,7 +13,7 @@ type Option func(*plan) error
 
 // A consumer that is not running yet.
 type plan struct {
-	given native.Given
+	given native.OptionValues
 	fatal []func(error) bool
 	tell  []listener
 	ready []func()
@@ -22,13 +22,13 @@ type plan struct {
 }
 
 func newPlan(queue string, options []Option) (*plan, error) {
-	p := &plan{given: native.Given{"queue": queue}}
+	p := &plan{given: native.OptionValues{"queue": queue}}
 	if err := checkText("queue", queue); err != nil {
 		return nil, err
 	}
 	for _, option := range options {
 		if option == nil {
-			return nil, badOption("an option is nil")
+			return nil, invalidOption("an option is nil")
 		}
 		if err := option(p); err != nil {
 			return nil, err
@@ -78,7 +78,7 @@ func Strategy(name StrategyName) Option {
 	return func(p *plan) error {
 		p.given["strategy"] = name
 		if name == "" {
-			return badOption("`Strategy` is empty; it is one of retry-queues, dead-letter, native, delayed-exchange and service")
+			return invalidOption("`Strategy` is empty; it is one of retry-queues, dead-letter, native, delayed-exchange and service")
 		}
 		return checkText("Strategy", string(name))
 	}
@@ -106,7 +106,7 @@ func Rules(rules ...Rule) Option {
 func Prefetch(n int) Option {
 	return func(p *plan) error {
 		if n < 1 || n > math.MaxUint16 {
-			return badOption("`Prefetch` must be between 1 and 65535, not %d", n)
+			return invalidOption("`Prefetch` must be between 1 and 65535, not %d", n)
 		}
 		p.given["prefetch"] = n
 		return nil
@@ -118,7 +118,7 @@ func Prefetch(n int) Option {
 func Priority(n int) Option {
 	return func(p *plan) error {
 		if n < math.MinInt32 || n > math.MaxInt32 {
-			return badOption("`Priority` must be between %d and %d, not %d", math.MinInt32, math.MaxInt32, n)
+			return invalidOption("`Priority` must be between %d and %d, not %d", math.MinInt32, math.MaxInt32, n)
 		}
 		p.given["priority"] = n
 		return nil
@@ -127,7 +127,7 @@ func Priority(n int) Option {
 
 // Concurrency sets how many handlers run at a time: 1 to 100 000; 16 by default.
 func Concurrency(n int) Option {
-	return counted("Concurrency", "concurrency", n, 100_000)
+	return countOption("Concurrency", "concurrency", n, 100_000)
 }
 
 // Batch sets how many messages a [BatchHandler] gets at most: 1 to 10 000. [Conn.ConsumeBatches] needs it, and nothing else takes it. [Concurrency]
@@ -135,19 +135,19 @@ func Concurrency(n int) Option {
 //
 // If the process crashes, the broker counts that for every message it held. So keep n × concurrency no larger than you need.
 func Batch(n int) Option {
-	return counted("Batch", "batch", n, 10_000)
+	return countOption("Batch", "batch", n, 10_000)
 }
 
 // BatchWait sets how long an incomplete batch waits for more messages, from its first on: 200 milliseconds by default, at most a minute. With 0, a
 // handler gets what is there. It needs [Batch].
 func BatchWait(d time.Duration) Option {
-	return lasting("BatchWait", "batch_wait", d)
+	return durationOption("BatchWait", "batch_wait", d)
 }
 
 // HandlerTimeout sets how long a handler may run, at most 365 days. It is the deadline of the handler's context; at the deadline the attempt
 // has failed. A handler that ignores its context still counts in [Concurrency] until it returns. No limit by default.
 func HandlerTimeout(d time.Duration) Option {
-	return lasting("HandlerTimeout", "handler_timeout", d)
+	return durationOption("HandlerTimeout", "handler_timeout", d)
 }
 
 // NoParking acknowledges and drops messages that are given up, instead of parking them. It needs [DLX].
@@ -163,20 +163,20 @@ func NoParking() Option {
 // most 10 000, d at most 365 days. A zero stands for the default: 0.5, 20, 30 seconds. Without this option there is no pause.
 func Pause(failures float64, window int, d time.Duration) Option {
 	return func(p *plan) error {
-		budget := native.Given{}
+		budget := native.OptionValues{}
 		if math.IsNaN(failures) || math.IsInf(failures, 0) {
-			return badOption("the share of `Pause` cannot be %v; it is a share of the attempts, such as 0.5", failures)
+			return invalidOption("the share of `Pause` cannot be %v; it is a share of the attempts, such as 0.5", failures)
 		}
 		if failures != 0 {
 			budget["failures"] = failures
 		}
 		if window < 0 || window > math.MaxInt32 {
-			return badOption("the window of `Pause` must be between 1 and 10000, not %d", window)
+			return invalidOption("the window of `Pause` must be between 1 and 10000, not %d", window)
 		}
 		if window != 0 {
 			budget["window"] = window
 		}
-		if err := checkSpan("Pause", d); err != nil {
+		if err := checkDuration("Pause", d); err != nil {
 			return err
 		}
 		if d != 0 {
@@ -193,7 +193,7 @@ func Pause(failures float64, window int, d time.Duration) Option {
 func OnEvent(f func(Event)) Option {
 	return func(p *plan) error {
 		if f == nil {
-			return badOption("`OnEvent` is nil")
+			return invalidOption("`OnEvent` is nil")
 		}
 		p.tell = append(p.tell, func(event Event) bool {
 			f(event)
@@ -208,7 +208,7 @@ func OnEvent(f func(Event)) Option {
 func Events(ch chan<- Event) Option {
 	return func(p *plan) error {
 		if ch == nil {
-			return badOption("the channel of `Events` is nil")
+			return invalidOption("the channel of `Events` is nil")
 		}
 		p.tell = append(p.tell, func(event Event) bool {
 			select {
@@ -228,7 +228,7 @@ func Events(ch chan<- Event) Option {
 func OnReady(f func()) Option {
 	return func(p *plan) error {
 		if f == nil {
-			return badOption("`OnReady` is nil")
+			return invalidOption("`OnReady` is nil")
 		}
 		p.ready = append(p.ready, f)
 		return nil
@@ -244,7 +244,7 @@ func OnReady(f func()) Option {
 func Fatal(f func(error) bool) Option {
 	return func(p *plan) error {
 		if f == nil {
-			return badOption("`Fatal` is nil")
+			return invalidOption("`Fatal` is nil")
 		}
 		p.fatal = append(p.fatal, f)
 		return nil
@@ -271,36 +271,36 @@ func ReservedName() Option {
 // DrainTimeout sets how long Consume waits at its end for running handlers and for all other code of yours: 30 seconds by default, at most
 // 365 days. After that, unsettled messages are requeued.
 func DrainTimeout(d time.Duration) Option {
-	return lasting("DrainTimeout", "drain_timeout", d)
+	return durationOption("DrainTimeout", "drain_timeout", d)
 }
 
 // CrashLimit sets after how many crashes of its consumer a message is parked as delivery-limit: 1 to 1 000 000; 10 by default.
 func CrashLimit(n int) Option {
-	return counted("CrashLimit", "crash_limit", n, 1_000_000)
+	return countOption("CrashLimit", "crash_limit", n, 1_000_000)
 }
 
 // DeferLimit sets after how many deferrals a message is parked as exhausted: 1 to 1 000 000; 1000 by default.
 func DeferLimit(n int) Option {
-	return counted("DeferLimit", "defer_limit", n, 1_000_000)
+	return countOption("DeferLimit", "defer_limit", n, 1_000_000)
 }
 
-func counted(option, inCore string, n, most int) Option {
+func countOption(option, inCore string, n, most int) Option {
 	return func(p *plan) error {
 		if n < 1 || n > most {
-			return badOption("`%s` must be between 1 and %d, not %d", option, most, n)
+			return invalidOption("`%s` must be between 1 and %d, not %d", option, most, n)
 		}
 		p.given[inCore] = n
 		return nil
 	}
 }
 
-func lasting(option, inCore string, d time.Duration) Option {
+func durationOption(option, inCore string, d time.Duration) Option {
 	return func(p *plan) error {
-		if err := checkSpan(option, d); err != nil {
+		if err := checkDuration(option, d); err != nil {
 			return err
 		}
 		if d == 0 && option == "HandlerTimeout" {
-			return badOption("`%s` must be longer than 0", option)
+			return invalidOption("`%s` must be longer than 0", option)
 		}
 		p.given[inCore] = d.Seconds()
 		return nil

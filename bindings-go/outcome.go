@@ -14,7 +14,7 @@ import (
 // An error of a handler that decides what happens to the message.
 type signal interface {
 	error
-	end(*native.Ending)
+	end(*native.End)
 	// The failure behind it; nil if there is none.
 	cause() error
 }
@@ -43,10 +43,10 @@ func (a *after) Error() string { return a.err.Error() }
 func (a *after) Unwrap() error { return a.err }
 func (a *after) cause() error  { return a.err }
 
-func (a *after) end(ending *native.Ending) {
-	ending.What = native.Retry
+func (a *after) end(end *native.End) {
+	end.What = native.Retry
 	delay := uint64(max(a.delay, 0))
-	ending.Delay = &delay
+	end.Delay = &delay
 }
 
 type permanent struct{ err error }
@@ -62,10 +62,10 @@ func Permanent(err error) error {
 	return &permanent{err}
 }
 
-func (p *permanent) Error() string             { return p.err.Error() }
-func (p *permanent) Unwrap() error             { return p.err }
-func (p *permanent) cause() error              { return p.err }
-func (p *permanent) end(ending *native.Ending) { ending.What = native.Fatal }
+func (p *permanent) Error() string       { return p.err.Error() }
+func (p *permanent) Unwrap() error       { return p.err }
+func (p *permanent) cause() error        { return p.err }
+func (p *permanent) end(end *native.End) { end.What = native.Fatal }
 
 type undecodable struct{ err error }
 
@@ -80,10 +80,10 @@ func Undecodable(err error) error {
 	return &undecodable{err}
 }
 
-func (u *undecodable) Error() string             { return u.err.Error() }
-func (u *undecodable) Unwrap() error             { return u.err }
-func (u *undecodable) cause() error              { return u.err }
-func (u *undecodable) end(ending *native.Ending) { ending.What = native.Undecodable }
+func (u *undecodable) Error() string       { return u.err.Error() }
+func (u *undecodable) Unwrap() error       { return u.err }
+func (u *undecodable) cause() error        { return u.err }
+func (u *undecodable) end(end *native.End) { end.What = native.Undecodable }
 
 type deferral struct{ delay time.Duration }
 
@@ -97,10 +97,10 @@ func Defer(d time.Duration) error { return &deferral{d} }
 func (d *deferral) Error() string { return "deferred for " + native.DurationText(d.delay) }
 func (d *deferral) cause() error  { return nil }
 
-func (d *deferral) end(ending *native.Ending) {
-	ending.What = native.Defer
+func (d *deferral) end(end *native.End) {
+	end.What = native.Defer
 	delay := uint64(max(d.delay, 0))
-	ending.Delay = &delay
+	end.Delay = &delay
 }
 
 type parking struct{ reason string }
@@ -109,9 +109,9 @@ type parking struct{ reason string }
 // message is rejected. The error is never nil.
 func Park(reason string) error { return &parking{reason} }
 
-func (p *parking) Error() string             { return p.reason }
-func (p *parking) cause() error              { return nil }
-func (p *parking) end(ending *native.Ending) { ending.What = native.Park }
+func (p *parking) Error() string       { return p.reason }
+func (p *parking) cause() error        { return nil }
+func (p *parking) end(end *native.End) { end.What = native.Park }
 
 // Outcome is what a handler decided with what it returned. The consumer decides what follows: a message that is to be retried may be parked, because
 // no retries are left.
@@ -143,12 +143,12 @@ func OutcomeOf(err error) Outcome {
 	if err == nil {
 		return OutcomeAck
 	}
-	ending := native.Ending{What: native.Retry}
+	end := native.End{What: native.Retry}
 	all, _ := unwrapped(err)
 	if found := signalIn(all); found != nil {
-		found.end(&ending)
+		found.end(&end)
 	}
-	return outcomes[ending.What]
+	return outcomes[end.What]
 }
 
 // ErrorTypeOf returns the type of err, the error of a handler, as the record of a parked message has it: see [ErrorTyper]. It is "Error" for an error
@@ -175,27 +175,27 @@ func failure(err error, found signal) error {
 }
 
 // What decides about a failed attempt: the options of its consumer.
-type judge struct {
+type errorClassifier struct {
 	fatal []func(error) bool
 	// Whether rules need the types of an error.
 	kinds bool
 	dlx   bool
-	log   *journal
+	log   *asyncLogger
 	// Lines that wait until the messages are settled; nil to log them at once.
-	later *[]line
+	deferredLines *[]logLine
 }
 
 // Logs, or has it logged once the messages are settled.
-func (j *judge) say(level slog.Level, message string, attributes ...any) {
-	if j.later == nil {
-		j.log.say(level, message, attributes...)
+func (j *errorClassifier) report(level slog.Level, message string, attributes ...any) {
+	if j.deferredLines == nil {
+		j.log.log(level, message, attributes...)
 		return
 	}
-	*j.later = append(*j.later, line{level, message, attributes})
+	*j.deferredLines = append(*j.deferredLines, logLine{level, message, attributes})
 }
 
-func newJudge(plan *plan, options *native.Options, log *journal) judge {
-	return judge{fatal: plan.fatal, kinds: options.HasRules, dlx: plan.given["dlx"] != nil, log: log}
+func newErrorClassifier(plan *plan, options *native.Options, log *asyncLogger) errorClassifier {
+	return errorClassifier{fatal: plan.fatal, kinds: options.HasRules, dlx: plan.given["dlx"] != nil, log: log}
 }
 
 // The end of an attempt at m that returned err. A signal may stand anywhere in the chain; the outermost one decides.
@@ -203,57 +203,57 @@ func newJudge(plan *plan, options *native.Options, log *journal) judge {
 // Every method of err is user code and may panic, for example because err is a nil pointer. Whatever cannot be read then is left out.
 //
 // Only a parked message keeps a stack, so none is made for a message that cannot be parked.
-func (j *judge) ending(err error, m *Message) *native.Ending {
-	ending := &native.Ending{What: native.Retry}
+func (j *errorClassifier) classify(err error, m *Message) *native.End {
+	end := &native.End{What: native.Retry}
 	all, ends := unwrapped(err)
 	found := signalIn(all)
 	var bare *Error
 	switch {
 	case found != nil:
-		found.end(ending)
-		bare = j.bareDelay(ending, m)
-		if ending.What == native.Defer {
-			return ending
+		found.end(end)
+		bare = j.unitlessDelay(end, m)
+		if end.What == native.Defer {
+			return end
 		}
 	case !ends && len(j.fatal) > 0:
-		j.say(slog.LevelError, "retryrmq: an error wraps errors without end; the functions of Fatal are not asked, since errors.Is and "+
+		j.report(slog.LevelError, "retryrmq: an error wraps errors without end; the functions of Fatal are not asked, since errors.Is and "+
 			"errors.As would never return", about(m, "error", short(text(err)))...)
 	case j.isFatal(err, m):
-		ending.What = native.Fatal
+		end.What = native.Fatal
 	}
-	ending.Error = valid(text(err))
+	end.Error = valid(text(err))
 	if reason, ok := found.(*parking); ok {
-		ending.Error = valid(reason.reason) // what wraps it is in the stack
+		end.Error = valid(reason.reason) // what wraps it is in the stack
 	}
 	if bare != nil {
-		ending.Error += "; " + bare.Message
+		end.Error += "; " + bare.Message
 	}
 	if subject := failure(err, found); subject != nil {
 		names := typeNames(subject)
-		ending.ErrorType = names[0]
+		end.ErrorType = names[0]
 		if j.kinds {
-			ending.Kinds = names[1:]
+			end.Kinds = names[1:]
 		}
 	}
-	if m.mayPark || ending.What != native.Retry {
-		ending.Stack = valid(chain(err))
+	if m.mayPark || end.What != native.Retry {
+		end.Stack = valid(chain(err))
 	}
-	return ending
+	return end
 }
 
 // The error for a chosen delay without a unit. Then the attempt has failed, and the policy decides on the delay. Without DLX a failure may drop
 // the message, so a deferral stays a deferral.
-func (j *judge) bareDelay(ending *native.Ending, m *Message) *Error {
-	if ending.Delay == nil || !isBare(time.Duration(*ending.Delay)) {
+func (j *errorClassifier) unitlessDelay(end *native.End, m *Message) *Error {
+	if end.Delay == nil || !isUnitless(time.Duration(*end.Delay)) {
 		return nil
 	}
-	what := map[uint8]string{native.Retry: "After", native.Defer: "Defer"}[ending.What]
-	bare := bareNumber("the delay of "+what, time.Duration(*ending.Delay))
-	if ending.What == native.Defer && !j.dlx {
-		j.say(slog.LevelError, "retryrmq: "+bare.Message, about(m)...)
+	what := map[uint8]string{native.Retry: "After", native.Defer: "Defer"}[end.What]
+	bare := unitlessError("the delay of "+what, time.Duration(*end.Delay))
+	if end.What == native.Defer && !j.dlx {
+		j.report(slog.LevelError, "retryrmq: "+bare.Message, about(m)...)
 		return nil
 	}
-	ending.What, ending.Delay = native.Retry, nil
+	end.What, end.Delay = native.Retry, nil
 	return bare
 }
 
@@ -265,7 +265,7 @@ func signalIn(all []error) (found signal) {
 		}
 		if as, ok := err.(interface{ As(any) bool }); ok {
 			said := false
-			if safely(func() { said = as.As(&found) }) == nil && said && found != nil {
+			if catchPanic(func() { said = as.As(&found) }) == nil && said && found != nil {
 				return found
 			}
 			found = nil
@@ -275,11 +275,11 @@ func signalIn(all []error) (found signal) {
 }
 
 // Whether one of the functions of [Fatal] returns true. One that panics decides nothing.
-func (j *judge) isFatal(err error, m *Message) (yes bool) {
-	for _, says := range j.fatal {
-		if gone := safely(func() { yes = says(err) }); gone != nil {
-			j.say(slog.LevelError, "retryrmq: the function of Fatal panicked; the error counts as one that is not fatal",
-				about(m, "panic", short(gone.text()), "error", short(text(err)), "stack", gone.stack)...)
+func (j *errorClassifier) isFatal(err error, m *Message) (yes bool) {
+	for _, matches := range j.fatal {
+		if panicked := catchPanic(func() { yes = matches(err) }); panicked != nil {
+			j.report(slog.LevelError, "retryrmq: the function of Fatal panicked; the error counts as one that is not fatal",
+				about(m, "panic", short(panicked.text()), "error", short(text(err)), "stack", panicked.stack)...)
 		} else if yes {
 			return true
 		}
@@ -287,19 +287,19 @@ func (j *judge) isFatal(err error, m *Message) (yes bool) {
 	return false
 }
 
-// Passes an ending to the native half, and returns lines for the log. If the native half cannot read it, a plain failure is sent instead; otherwise
+// Passes an end to the native half, and returns lines for the log. If the native half cannot read it, a plain failure is sent instead; otherwise
 // the message would stay unsettled.
-func settle(m *Message, ending *native.Ending, hand func(uint64, *native.Ending) error) (lines []line) {
-	refused := hand(m.token, ending)
+func settle(m *Message, end *native.End, hand func(uint64, *native.End) error) (lines []logLine) {
+	refused := hand(m.token, end)
 	if refused == nil {
 		return nil
 	}
-	plain := &native.Ending{What: native.Retry, Error: "the error of the handler could not be handed over", ErrorType: plainType}
+	plain := &native.End{What: native.Retry, Error: "the error of the handler could not be handed over", ErrorType: defaultErrorType}
 	again := hand(m.token, plain)
-	lines = append(lines, line{slog.LevelError, "retryrmq: what a handler returned could not be handed over; it counts as a failed attempt",
+	lines = append(lines, logLine{slog.LevelError, "retryrmq: what a handler returned could not be handed over; it counts as a failed attempt",
 		about(m, "error", refused)})
 	if again != nil {
-		lines = append(lines, line{slog.LevelError, "retryrmq: a message could not be settled; it is redelivered after the consumer's end",
+		lines = append(lines, logLine{slog.LevelError, "retryrmq: a message could not be settled; it is redelivered after the consumer's end",
 			about(m, "error", again)})
 	}
 	return lines
@@ -307,7 +307,7 @@ func settle(m *Message, ending *native.Ending, hand func(uint64, *native.Ending)
 
 // The text of an error. A user's Error method may panic.
 func text(err error) (said string) {
-	if safely(func() { said = err.Error() }) != nil {
+	if catchPanic(func() { said = err.Error() }) != nil {
 		return fmt.Sprintf("<no error text: the Error method of %T panics>", err)
 	}
 	if said == "" {
@@ -327,11 +327,11 @@ type ErrorTyper interface {
 // The names of err and of the errors it wraps: first the most telling one, then all, also with their packages.
 func typeNames(err error) []string {
 	var all, telling []string
-	for _, err := range asMany(err) {
+	for _, err := range shownErrors(err) {
 		if timesOut(err) {
 			all = append(all, "TimeoutError") // Python's name, so that one rule works in all languages
 		}
-		if name := ownName(err); name != "" {
+		if name := declaredName(err); name != "" {
 			telling = append(telling, name)
 			continue
 		}
@@ -340,7 +340,7 @@ func typeNames(err error) []string {
 		if isWrapper(err) {
 			continue
 		}
-		if tells(t) {
+		if isTelling(t) {
 			telling = append(telling, name)
 		}
 		for t.Kind() == reflect.Pointer {
@@ -348,7 +348,7 @@ func typeNames(err error) []string {
 		}
 		all = append(all, t.String())
 	}
-	first := plainType
+	first := defaultErrorType
 	if len(telling) > 0 {
 		first = telling[0]
 	}
@@ -361,18 +361,18 @@ func typeNames(err error) []string {
 
 func timesOut(err error) (yes bool) {
 	if timeout, ok := err.(interface{ Timeout() bool }); ok {
-		_ = safely(func() { yes = timeout.Timeout() })
+		_ = catchPanic(func() { yes = timeout.Timeout() })
 	}
 	return yes
 }
 
 // The type of an error that has none of its own, in every language.
-const plainType = "Error"
+const defaultErrorType = "Error"
 
 // The name that err gives its type; empty if it gives none.
-func ownName(err error) (name string) {
+func declaredName(err error) (name string) {
 	if typer, ok := err.(ErrorTyper); ok {
-		_ = safely(func() { name = typer.ErrorType() })
+		_ = catchPanic(func() { name = typer.ErrorType() })
 	}
 	return name
 }
@@ -398,7 +398,7 @@ func unwrapped(err error) (all []error, ends bool) {
 		}
 		all = append(all, err)
 		var wrapped []error
-		_ = safely(func() {
+		_ = catchPanic(func() {
 			switch wrapper := err.(type) {
 			case interface{ Unwrap() error }:
 				wrapped = []error{wrapper.Unwrap()}
@@ -418,7 +418,7 @@ func unwrapped(err error) (all []error, ends bool) {
 }
 
 // The errors that are named and shown.
-func asMany(err error) []error {
+func shownErrors(err error) []error {
 	all, _ := unwrapped(err)
 	return all[:min(len(all), mostNamed)]
 }
@@ -431,7 +431,7 @@ func isWrapper(err error) bool {
 var errorString = reflect.TypeOf(errors.New(""))
 
 // Whether a type's name is useful: those of errors.New, fmt.Errorf and errors.Join are not.
-func tells(t reflect.Type) bool {
+func isTelling(t reflect.Type) bool {
 	if t == errorString {
 		return false
 	}
@@ -456,8 +456,8 @@ func typeName(t reflect.Type) string {
 func chain(err error) string {
 	var lines []string
 	var stack string
-	for _, err := range asMany(err) {
-		if p, ok := err.(*panicked); ok {
+	for _, err := range shownErrors(err) {
+		if p, ok := err.(*panicError); ok {
 			stack = p.stack
 		}
 		lines = append(lines, fmt.Sprintf("%T: %s", err, text(err)))

@@ -13,29 +13,29 @@ import (
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
 
-// A journal, and what is in it.
-func logged() (*journal, *bytes.Buffer) {
+// A logger, and what is in it.
+func logged() (*asyncLogger, *bytes.Buffer) {
 	var log bytes.Buffer
-	j := &journal{}
+	j := &asyncLogger{}
 	j.chosen.Store(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	return j, &log
 }
 
-func TestAnEndingThatIsRefusedBecomesAPlainFailure(t *testing.T) {
-	journal, log := logged()
-	var handed []*native.Ending
-	lines := settle(&Message{token: 7}, &native.Ending{What: native.Fatal, ErrorType: "\xff"}, func(token uint64, ending *native.Ending) error {
-		handed = append(handed, ending)
-		if token != 7 || ending.ErrorType == "\xff" {
+func TestAnEndThatIsRefusedBecomesAPlainFailure(t *testing.T) {
+	logger, log := logged()
+	var handed []*native.End
+	lines := settle(&Message{token: 7}, &native.End{What: native.Fatal, ErrorType: "\xff"}, func(token uint64, end *native.End) error {
+		handed = append(handed, end)
+		if token != 7 || end.ErrorType == "\xff" {
 			return errors.New("not valid UTF-8")
 		}
 		return nil
 	})
 	for _, l := range lines {
-		journal.say(l.level, l.message, l.attributes...)
+		logger.log(l.level, l.message, l.attributes...)
 	}
 	if len(handed) != 2 || handed[1].What != native.Retry || handed[1].Error == "" {
-		t.Errorf("%d endings: %+v", len(handed), handed)
+		t.Errorf("%d ends: %+v", len(handed), handed)
 	}
 	if !strings.Contains(log.String(), "level=ERROR") || !strings.Contains(log.String(), "not valid UTF-8") {
 		t.Errorf("the log is %s", log)
@@ -43,11 +43,11 @@ func TestAnEndingThatIsRefusedBecomesAPlainFailure(t *testing.T) {
 }
 
 func TestAFunctionOfFatalThatPanicsIsLogged(t *testing.T) {
-	journal, log := logged()
-	j := judge{fatal: []func(error) bool{func(error) bool { panic("boom") }}, log: journal}
-	ending := j.ending(errors.New("no"), &Message{})
-	if ending.What != native.Retry || ending.Error != "no" {
-		t.Errorf("%+v", ending)
+	logger, log := logged()
+	j := errorClassifier{fatal: []func(error) bool{func(error) bool { panic("boom") }}, log: logger}
+	end := j.classify(errors.New("no"), &Message{})
+	if end.What != native.Retry || end.Error != "no" {
+		t.Errorf("%+v", end)
 	}
 	if !strings.Contains(log.String(), "level=ERROR") || !strings.Contains(log.String(), "boom") ||
 		!strings.Contains(log.String(), "outcome_test.go") {
@@ -79,9 +79,9 @@ func TestWhatAnErrorWrapsIsFollowedToItsEnd(t *testing.T) {
 		"before the endless": {errors.Join(Park("no"), twice), native.Park},
 		"fatal":              {fmt.Errorf("%w", io.ErrClosedPipe), native.Fatal},
 	} {
-		j := judge{fatal: []func(error) bool{func(err error) bool { return errors.Is(err, io.ErrClosedPipe) }}, kinds: true, log: &common}
-		if ending := j.ending(c.err, &Message{mayPark: true}); ending.What != c.what {
-			t.Errorf("%s: %+v", name, ending)
+		j := errorClassifier{fatal: []func(error) bool{func(err error) bool { return errors.Is(err, io.ErrClosedPipe) }}, kinds: true, log: &defaultLogger}
+		if end := j.classify(c.err, &Message{mayPark: true}); end.What != c.what {
+			t.Errorf("%s: %+v", name, end)
 		}
 	}
 }
@@ -122,13 +122,13 @@ func TestWhateverWasPanickedWithIsShown(t *testing.T) {
 		{slice, "[1 two 0x"},
 		{long, "a []int that refers to itself, or is very large"},
 	} {
-		if said := (&panicked{value: c.value}).text(); !strings.HasPrefix(said, c.want) {
+		if said := (&panicError{value: c.value}).text(); !strings.HasPrefix(said, c.want) {
 			t.Errorf("%q, not %q", said, c.want)
 		}
 	}
 	itself := make([]any, 1)
 	itself[0] = itself
-	if said := (&panicked{value: struct{ inner any }{itself}}).text(); !strings.Contains(said, "refers to itself") {
+	if said := (&panicError{value: struct{ inner any }{itself}}).text(); !strings.Contains(said, "refers to itself") {
 		t.Error(said)
 	}
 }

@@ -100,7 +100,7 @@ func (p *ParkedMessage) settle(ctx context.Context, begin func(*native.Walk, uin
 		return err
 	}
 	if p.walk == nil {
-		return badOption("this message was not shown by Conn.Parked")
+		return invalidOption("this message was not shown by Conn.Parked")
 	}
 	if err := p.conn.enter(); err != nil {
 		return err
@@ -111,9 +111,9 @@ func (p *ParkedMessage) settle(ctx context.Context, begin func(*native.Walk, uin
 	}
 	op, err := begin(p.walk, p.number)
 	if err != nil {
-		return ours(err)
+		return asError(err)
 	}
-	return ours(op.Wait(ctx))
+	return asError(op.Wait(ctx))
 }
 
 // ParkedWalk is the state of a loop over parked messages; see [Watch].
@@ -139,7 +139,7 @@ type parkedOptions struct{ watch []*ParkedWalk }
 func Watch(walk *ParkedWalk) ParkedOption {
 	return func(options *parkedOptions) error {
 		if walk == nil {
-			return badOption("the walk of `Watch` is nil")
+			return invalidOption("the walk of `Watch` is nil")
 		}
 		options.watch = append(options.watch, walk)
 		return nil
@@ -150,9 +150,9 @@ func (o *parkedOptions) look(walk *native.Walk) error {
 	if len(o.watch) == 0 {
 		return nil
 	}
-	outlook, err := walk.Outlook()
+	status, err := walk.Status()
 	for _, watch := range o.watch {
-		*watch = ParkedWalk{int(outlook.Remaining), int(outlook.Others), int(outlook.Missed), outlook.Warning}
+		*watch = ParkedWalk{int(status.Remaining), int(status.Others), int(status.Missed), status.Warning}
 	}
 	return err
 }
@@ -178,14 +178,14 @@ func (o *parkedOptions) look(walk *native.Walk) error {
 // does not see them, and may see none; see [Watch]. Your program's memory has only those messages that it keeps.
 func (c *Conn) Parked(ctx context.Context, queue string, options ...ParkedOption) iter.Seq2[*ParkedMessage, error] {
 	return func(yield func(*ParkedMessage, error) bool) {
-		if err := c.parked(ctx, queue, options, yield); err != nil && !errors.Is(err, errBroken) {
+		if err := c.parked(ctx, queue, options, yield); err != nil && !errors.Is(err, errLoopLeft) {
 			yield(nil, err)
 		}
 	}
 }
 
 // The loop was left.
-var errBroken = errors.New("left")
+var errLoopLeft = errors.New("left")
 
 func (c *Conn) parked(ctx context.Context, queue string, options []ParkedOption,
 	yield func(*ParkedMessage, error) bool) (err error) {
@@ -196,12 +196,12 @@ func (c *Conn) parked(ctx context.Context, queue string, options []ParkedOption,
 		return err
 	}
 	if queue == "" {
-		return badOption("`queue` is empty; name the queue whose parked messages to show")
+		return invalidOption("`queue` is empty; name the queue whose parked messages to show")
 	}
 	var given parkedOptions
 	for _, option := range options {
 		if option == nil {
-			return badOption("an option is nil")
+			return invalidOption("an option is nil")
 		}
 		if err := option(&given); err != nil {
 			return err
@@ -223,15 +223,15 @@ func (c *Conn) parked(ctx context.Context, queue string, options []ParkedOption,
 	defer stop()
 	op, err := c.client.Parked(queue)
 	if err != nil {
-		return ours(err)
+		return asError(err)
 	}
 	walk, err := op.Walk(open)
 	if err != nil {
-		return ours(whyEnded(open, err))
+		return asError(endReason(open, err))
 	}
 	// The walk may end after the connection.
-	hold(c.logger)
-	defer release(c.logger)
+	acquireLogger(c.logger)
+	defer releaseLogger(c.logger)
 	defer func() {
 		// Also if ctx has ended: this puts the messages back in their places.
 		op, closeErr := walk.Close()
@@ -243,28 +243,28 @@ func (c *Conn) parked(ctx context.Context, queue string, options []ParkedOption,
 			return
 		}
 		if err == nil {
-			err = ours(closeErr)
+			err = asError(closeErr)
 		} else {
-			c.log.sayLater(slog.LevelWarn, "retryrmq: a walk through parked messages ended badly", "queue", queue, "error", closeErr)
+			c.log.logLater(slog.LevelWarn, "retryrmq: a walk through parked messages ended badly", "queue", queue, "error", closeErr)
 		}
 	}()
 	for {
 		if err := given.look(walk); err != nil {
-			return ours(err)
+			return asError(err)
 		}
 		if open.Err() != nil {
-			return whyEnded(open, native.ContextError(open))
+			return endReason(open, native.ContextError(open))
 		}
 		op, err := walk.Next()
 		if err != nil {
-			return ours(err)
+			return asError(err)
 		}
 		record, err := op.Record(open)
 		if err != nil {
-			return ours(whyEnded(open, err))
+			return asError(endReason(open, err))
 		}
 		if err := given.look(walk); err != nil {
-			return ours(err)
+			return asError(err)
 		}
 		if record == nil {
 			return nil
@@ -280,7 +280,7 @@ func (c *Conn) parked(ctx context.Context, queue string, options []ParkedOption,
 		c.leave()
 		entered = false
 		if !yield(parked, nil) {
-			return errBroken
+			return errLoopLeft
 		}
 		if err := c.enter(); err != nil {
 			return err
@@ -307,11 +307,11 @@ func readParked(record []byte, queue string) (*ParkedMessage, error) {
 	r := native.NewReader(record)
 	number, written, message := r.Uint64(), r.Bytes(), r.Bytes()
 	if err := r.End(); err != nil {
-		return nil, ours(err)
+		return nil, asError(err)
 	}
 	var row parkedRow
 	if err := json.Unmarshal(written, &row); err != nil {
-		return nil, ours(err)
+		return nil, asError(err)
 	}
 	p := &ParkedMessage{
 		Reason: row.Reason, Error: row.Error, ErrorType: row.ErrorType, Stack: row.Stack, Fingerprint: row.Fingerprint,

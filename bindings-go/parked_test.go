@@ -16,7 +16,7 @@ import (
 )
 
 func TestAReservedNameIsConsumedWhenItIsSaidTwice(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *stage) {
+	everywhere(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders.parked", "quorum")
 		s.publish(conn, "orders.parked", "7")
@@ -48,7 +48,7 @@ func TestAReservedNameIsConsumedWhenItIsSaidTwice(t *testing.T) {
 }
 
 func TestWhatAnotherQueueLostGoesHomeOrWhereItIsSent(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *stage) {
+	everywhere(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "quorum")
 		s.queue("orders.parked", "quorum")
@@ -112,7 +112,7 @@ func TestWhatAnotherQueueLostGoesHomeOrWhereItIsSent(t *testing.T) {
 }
 
 func TestALoopTellsWhoElseIsThere(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *stage) {
+	everywhere(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queueWith("orders.parked", map[string]any{"x-queue-type": "quorum", "x-delivery-limit": 1_000_000_000})
 		s.publish(conn, "orders.parked", numbered(40)...) // a loop is sent 32 at first
@@ -146,7 +146,7 @@ func TestALoopTellsWhoElseIsThere(t *testing.T) {
 }
 
 func TestALoopWarnsOfAParkingQueueThatMayDrop(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queueWith("orders.parked", map[string]any{"x-queue-type": "quorum", "x-max-length": 1})
 		var walk retryrmq.ParkedWalk
@@ -169,13 +169,13 @@ func TestALoopWarnsOfAParkingQueueThatMayDrop(t *testing.T) {
 // A loop over many parked messages needs memory for those alone that the program keeps.
 func TestALoopLetsGoOfMessagesThatAreNotKept(t *testing.T) {
 	all := brokers(t)
-	s := newStage(t, all[len(all)-1]) // not in parallel: the native objects of other tests are counted as well
+	s := newFixture(t, all[len(all)-1]) // not in parallel: the native objects of other tests are counted as well
 	conn := s.dial()
 	s.queue("orders", "quorum")
 	s.queueWith("orders.parked", map[string]any{"x-queue-type": "quorum", "x-delivery-limit": 1_000_000_000})
 	const count, kept = 300, 5
 	s.publish(conn, "orders.parked", numbered(count)...)
-	before := native.Live()
+	before := native.LiveObjects()
 	var held []*retryrmq.ParkedMessage
 	seen := 0
 	for parked, err := range conn.Parked(t.Context(), "orders") {
@@ -191,7 +191,7 @@ func TestALoopLetsGoOfMessagesThatAreNotKept(t *testing.T) {
 		eventually(t, "the others are let go", func() bool {
 			runtime.GC()
 			// The walk, the messages that are kept, and the one that is shown.
-			return native.Live()-before <= 1+kept+1
+			return native.LiveObjects()-before <= 1+kept+1
 		})
 		for _, parked := range held {
 			// What failed can be tried again.
@@ -222,7 +222,7 @@ func TestALoopLetsGoOfMessagesThatAreNotKept(t *testing.T) {
 }
 
 func TestALoopThatWaitsForItsNextMessageCanBeLeft(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		for name, leave := range map[string]func(*retryrmq.Conn, context.CancelFunc) error{
 			"cancel": func(_ *retryrmq.Conn, cancel context.CancelFunc) error { cancel(); return context.Canceled },
 			"close":  func(conn *retryrmq.Conn, _ context.CancelFunc) error { go conn.Close(); return retryrmq.ErrClosed },
@@ -264,7 +264,7 @@ func TestALoopThatWaitsForItsNextMessageCanBeLeft(t *testing.T) {
 
 // While a loop waits for its next message, copies of messages may be on their way whose originals are not acknowledged yet.
 func TestALoopThatIsCutShortParksNothingTwice(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders.parked", "quorum")
 		names := numbered(256) // as many are copied together

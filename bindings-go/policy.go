@@ -44,7 +44,7 @@ func Linear(initial, step time.Duration) Policy {
 	if step == 0 {
 		return policy
 	}
-	return policy.lasting("step", step)
+	return policy.withDuration("step", step)
 }
 
 // List waits these times, one after the other. By default there are as many retries as delays; with more retries the last delay repeats.
@@ -55,7 +55,7 @@ func List(delays ...time.Duration) Policy {
 // Exponential waits initial before the first retry, and multiplies the delay by 4 for each further one, up to limit; 5 retries by default. limit
 // must not be shorter than initial. [Policy.Factor] changes the multiplier.
 func Exponential(initial, limit time.Duration) Policy {
-	return Policy{shape: "exponential", delays: []time.Duration{initial}}.lasting("max", limit)
+	return Policy{shape: "exponential", delays: []time.Duration{initial}}.withDuration("max", limit)
 }
 
 // ParsePolicy parses the text form of a policy, which is the same in every language:
@@ -81,7 +81,7 @@ func (p Policy) Factor(factor float64) Policy {
 }
 
 // Max sets the longest delay of a linear or exponential policy.
-func (p Policy) Max(most time.Duration) Policy { return p.lasting("max", most) }
+func (p Policy) Max(most time.Duration) Policy { return p.withDuration("max", most) }
 
 // Jitter sets how far delays are spread, 0 to 0.9: each is multiplied by 1 − share, 1 − share/2 or 1, at random.
 func (p Policy) Jitter(share float64) Policy {
@@ -89,7 +89,7 @@ func (p Policy) Jitter(share float64) Policy {
 }
 
 // MaxAge sets the greatest age: a message is parked as too-old if its next attempt would be later than this after its first failure.
-func (p Policy) MaxAge(age time.Duration) Policy { return p.lasting("max_age", age) }
+func (p Policy) MaxAge(age time.Duration) Policy { return p.withDuration("max_age", age) }
 
 // AgeFromPublication counts MaxAge from the message's AMQP timestamp, if its publisher set one.
 func (p Policy) AgeFromPublication() Policy { return p.with("age_from", "published") }
@@ -131,7 +131,7 @@ func (p Policy) read() (native.Policy, error) {
 		return native.Policy{}, err
 	}
 	read, err := native.ReadPolicy(text) // an empty text is the default policy
-	return read, ours(err)
+	return read, asError(err)
 }
 
 // The zero policy is the default one.
@@ -140,17 +140,17 @@ func (p Policy) isZero() bool { return p.shape == "" && p.text == "" && p.named 
 // The error for a missing unit, which rounding up would hide.
 func (p Policy) checkSpans() error {
 	bare := func(what string, d time.Duration) error {
-		err := bareNumber(what, d)
+		err := unitlessError(what, d)
 		err.Code = ErrInvalidPolicy.Code
 		return err
 	}
 	for _, delay := range p.delays {
-		if isBare(delay) {
+		if isUnitless(delay) {
 			return bare("a delay of the policy `"+p.shape+"`", delay)
 		}
 	}
 	for _, part := range p.named {
-		if isBare(part.span) {
+		if isUnitless(part.span) {
 			return bare("`"+part.name+"` of the retry policy", part.span)
 		}
 	}
@@ -159,7 +159,7 @@ func (p Policy) checkSpans() error {
 
 func (p Policy) with(name, value string) Policy { return p.set(setting{name: name, value: value}) }
 
-func (p Policy) lasting(name string, span time.Duration) Policy {
+func (p Policy) withDuration(name string, span time.Duration) Policy {
 	return p.set(setting{name, milliseconds(span), span})
 }
 
@@ -185,7 +185,7 @@ func (p Policy) written() string {
 		if !opened || !closed || len(p.named) == 0 {
 			return p.text
 		}
-		parts := slices.DeleteFunc(strings.Split(inner, ","), p.saysAgain)
+		parts := slices.DeleteFunc(strings.Split(inner, ","), p.isOverridden)
 		for i, part := range parts {
 			parts[i] = strings.TrimSpace(part)
 		}
@@ -206,7 +206,7 @@ func (p Policy) joined(shape string, parts []string) string {
 }
 
 // Whether a method has replaced this part of the text that was parsed.
-func (p Policy) saysAgain(part string) bool {
+func (p Policy) isOverridden(part string) bool {
 	name, _, named := strings.Cut(part, "=")
 	return named && slices.ContainsFunc(p.named, func(entry setting) bool { return entry.name == strings.TrimSpace(name) })
 }
@@ -248,9 +248,9 @@ func ParseRule(text string) (Rule, error) {
 	if err != nil {
 		return rule, err
 	}
-	options, err := native.NewOptions(native.Given{"queue": "any", "dlx": true, "rules": []any{parts}})
+	options, err := native.NewOptions(native.OptionValues{"queue": "any", "dlx": true, "rules": []any{parts}})
 	if err != nil {
-		return rule, ours(err)
+		return rule, asError(err)
 	}
 	options.Free()
 	return rule, nil
@@ -278,7 +278,7 @@ func (r Rule) String() string {
 func (r Rule) native() (any, error) {
 	if r.text != "" {
 		if r.RoutingKey != "" || r.Headers != nil || r.Error != "" || !r.Retry.isZero() {
-			return nil, badOption("the fields of the rule `%s` were set, which changes nothing in a rule that was parsed; "+
+			return nil, invalidOption("the fields of the rule `%s` were set, which changes nothing in a rule that was parsed; "+
 				"write a retryrmq.Rule instead", head(r.text))
 		}
 		return r.text, checkText("Rules", r.text)
@@ -287,7 +287,7 @@ func (r Rule) native() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	rule := native.Given{"policy": policy.Text}
+	rule := native.OptionValues{"policy": policy.Text}
 	if r.RoutingKey != "" {
 		rule["routing_key"] = r.RoutingKey
 	}

@@ -90,9 +90,9 @@ func (c *Conn) publish(ctx context.Context, message *Publishing) error {
 	}
 	op, err := c.client.Publish(outgoing)
 	if err != nil {
-		return ours(err)
+		return asError(err)
 	}
-	return ours(op.Wait(ctx))
+	return asError(op.Wait(ctx))
 }
 
 func (p *Publishing) native() (*native.Outgoing, error) {
@@ -114,7 +114,7 @@ func (p *Publishing) native() (*native.Outgoing, error) {
 		d    time.Duration
 		into **uint64
 	}{{"Delay", p.Delay, &o.Delay}, {"Expiration", p.Expiration, &o.Expiration}} {
-		if err := checkSpan(span.name, span.d); err != nil {
+		if err := checkDuration(span.name, span.d); err != nil {
 			return nil, err
 		}
 		if span.d > 0 {
@@ -126,7 +126,7 @@ func (p *Publishing) native() (*native.Outgoing, error) {
 	}
 	if !p.Timestamp.IsZero() {
 		if p.Timestamp.Unix() < 0 {
-			return nil, badOption("`Timestamp` is before 1970, which AMQP cannot represent")
+			return nil, invalidOption("`Timestamp` is before 1970, which AMQP cannot represent")
 		}
 		o.Timestamp = to(uint64(p.Timestamp.Unix()))
 	}

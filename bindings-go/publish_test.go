@@ -14,7 +14,7 @@ import (
 )
 
 func TestPublishingAndItsRefusals(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		err := conn.Publish(t.Context(), retryrmq.Publishing{RoutingKey: "nowhere"})
 		if !errors.Is(err, retryrmq.ErrUnroutable) || !strings.Contains(err.Error(), "there is no queue `nowhere`") {
@@ -38,7 +38,7 @@ func TestPublishingAndItsRefusals(t *testing.T) {
 }
 
 func TestEmptyThingsEverywhere(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "classic")
 		const count = 500
@@ -89,7 +89,7 @@ func TestEmptyThingsEverywhere(t *testing.T) {
 }
 
 func TestHeadersOfEveryTypeGoThroughTheBroker(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *stage) {
+	everywhere(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "quorum")
 		headers := retryrmq.Table{
@@ -124,7 +124,7 @@ func TestHeadersOfEveryTypeGoThroughTheBroker(t *testing.T) {
 }
 
 func TestPublishingWaitsUntilTheDeadlineOfItsContext(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		s.queue("orders", "classic")
 		way := s.proxy("127.0.0.1:0")
 		conn := s.dialAt(s.at(way.host()))
@@ -157,7 +157,7 @@ func TestPublishingWaitsUntilTheDeadlineOfItsContext(t *testing.T) {
 }
 
 func TestADelayNeedsAQueue(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		err := s.dial().Publish(t.Context(), retryrmq.Publishing{RoutingKey: "nowhere", Delay: time.Second})
 		if !errors.Is(err, retryrmq.ErrQueueNotFound) || !strings.Contains(err.Error(), "NoDeclare") {
 			t.Errorf("got %v", err)
@@ -166,7 +166,7 @@ func TestADelayNeedsAQueue(t *testing.T) {
 }
 
 func TestADelayedMessageIsNotEarly(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
 		s.queue("orders", "classic")
 		began := time.Now()

@@ -13,7 +13,7 @@ import (
 type Simulation struct {
 	queue      string
 	handler    Handler
-	judge      judge
+	classifier errorClassifier
 	limit      time.Duration
 	simulation *native.Simulation
 	published  int64
@@ -52,7 +52,7 @@ const (
 // Whether NewSimulation made it: a nil or zero Simulation cannot be used.
 func (s *Simulation) isMade() bool { return s != nil && s.simulation != nil }
 
-var errNotMade = badOption("this Simulation was not created by NewSimulation")
+var errNotMade = invalidOption("this Simulation was not created by NewSimulation")
 
 // The header by which a simulation recognises its messages.
 const simulated = "retryrmq-simulated"
@@ -61,7 +61,7 @@ const simulated = "retryrmq-simulated"
 // work. Close it at the end.
 func NewSimulation(queue string, handler Handler, options ...Option) (*Simulation, error) {
 	if handler == nil {
-		return nil, badOption("the handler is nil")
+		return nil, invalidOption("the handler is nil")
 	}
 	plan, err := newPlan(queue, options)
 	if err != nil {
@@ -75,14 +75,14 @@ func NewSimulation(queue string, handler Handler, options ...Option) (*Simulatio
 	}
 	checked, err := native.NewOptions(plan.given)
 	if err != nil {
-		return nil, ours(err)
+		return nil, asError(err)
 	}
 	defer checked.Free()
 	simulation, err := native.NewSimulation(checked)
 	if err != nil {
-		return nil, ours(err)
+		return nil, asError(err)
 	}
-	return &Simulation{queue: queue, handler: handler, judge: newJudge(plan, checked, &common),
+	return &Simulation{queue: queue, handler: handler, classifier: newErrorClassifier(plan, checked, &defaultLogger),
 		limit: time.Duration(checked.HandlerTimeout), simulation: simulation}, nil
 }
 
@@ -104,7 +104,7 @@ func (s *Simulation) Publish(message Publishing) error {
 		return err
 	}
 	s.published++
-	return ours(s.simulation.Publish(outgoing))
+	return asError(s.simulation.Publish(outgoing))
 }
 
 // Step runs the handler on the next message; the clock moves on to its arrival. It returns false if there is none.
@@ -123,7 +123,7 @@ func (s *Simulation) Step(ctx context.Context) (Step, bool, error) {
 	}
 	batch, err := s.simulation.Next()
 	if err != nil {
-		return Step{}, false, ours(err)
+		return Step{}, false, asError(err)
 	}
 	messages, err := readBatch(batch, s.queue)
 	if len(messages) == 0 || err != nil {
@@ -132,17 +132,17 @@ func (s *Simulation) Step(ctx context.Context) (Step, bool, error) {
 	m := messages[0]
 	step := Step{Index: s.unmark(m), Message: m, At: time.Duration(s.simulation.Elapsed())}
 	step.Err = s.attempt(ctx, m)
-	ending := &native.Ending{What: native.Ack}
+	end := &native.End{What: native.Ack}
 	if step.Err != nil {
-		ending = s.judge.ending(step.Err, m)
+		end = s.classifier.classify(step.Err, m)
 	}
-	became, err := s.simulation.Settle(m.token, ending)
+	result, err := s.simulation.Settle(m.token, end)
 	if err != nil {
-		return step, false, ours(err)
+		return step, false, asError(err)
 	}
-	step.Became, step.Delay, step.Reason = became.What, time.Duration(became.Delay), became.Reason
-	if became.Parked != nil {
-		if step.Parked, err = readMessage(became.Parked, s.queue); err != nil {
+	step.Became, step.Delay, step.Reason = result.What, time.Duration(result.Delay), result.Reason
+	if result.Parked != nil {
+		if step.Parked, err = readMessage(result.Parked, s.queue); err != nil {
 			return step, false, err
 		}
 		s.unmark(step.Parked)
@@ -154,9 +154,9 @@ func (s *Simulation) attempt(ctx context.Context, m *Message) error {
 	if s.limit == 0 {
 		return call(ctx, s.handler, m)
 	}
-	ctx, cancel, limit := newLimit(ctx, &tooLong{s.limit})
+	ctx, cancel, limit := withHandlerDeadline(ctx, &timeoutError{s.limit})
 	defer cancel()
-	return limit.counts(call(ctx, s.handler, m))
+	return limit.result(call(ctx, s.handler, m))
 }
 
 // Removes our mark from the message.

@@ -19,7 +19,7 @@ import (
 // Load with failing handlers and lost connections. RETRYRMQ_SOAK says for how long (10m); a few seconds otherwise. Nothing is
 // lost, and neither memory nor goroutines grow.
 func TestLoadWithLostConnections(t *testing.T) {
-	once(t, func(t *testing.T, s *stage) {
+	once(t, func(t *testing.T, s *fixture) {
 		span := 3 * time.Second
 		if text := os.Getenv("RETRYRMQ_SOAK"); text != "" {
 			var err error

@@ -55,7 +55,7 @@ func workQueueArgument(name string, argument any) (any, error) {
 	v := reflect.ValueOf(argument)
 	switch d, isTime := argument.(time.Duration); {
 	case isTime:
-		return nil, badOption("`WorkQueue`: the argument %q is a time.Duration; RabbitMQ takes milliseconds, which are %d", head(name),
+		return nil, invalidOption("`WorkQueue`: the argument %q is a time.Duration; RabbitMQ takes milliseconds, which are %d", head(name),
 			d.Milliseconds())
 	case v.Kind() == reflect.String:
 		return v.String(), checkText("WorkQueue", v.String())
@@ -66,5 +66,5 @@ func workQueueArgument(name string, argument any) (any, error) {
 	case v.CanUint() && v.Uint() <= math.MaxInt64:
 		return v.Uint(), nil
 	}
-	return nil, badOption("`WorkQueue`: the argument %q must be a string, a whole number of 64 bits, true or false, not a %T", head(name), argument)
+	return nil, invalidOption("`WorkQueue`: the argument %q must be a string, a whole number of 64 bits, true or false, not a %T", head(name), argument)
 }

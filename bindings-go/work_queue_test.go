@@ -17,7 +17,7 @@ import (
 )
 
 // Has the queue consumed until it stands.
-func (s *stage) subscribe(queue string, options ...retryrmq.Option) {
+func (s *fixture) subscribe(queue string, options ...retryrmq.Option) {
 	s.t.Helper()
 	ready := make(chan struct{})
 	c := s.consume(s.dial(), queue, handled, append(options, retryrmq.OnReady(func() { close(ready) }))...)
@@ -34,7 +34,7 @@ func (s *stage) subscribe(queue string, options ...retryrmq.Option) {
 }
 
 func TestAMissingQueueIsMadeAsItsPublisherDeclaresIt(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *stage) {
+	everywhere(t, func(t *testing.T, s *fixture) {
 		publisher, err := amqp.Dial(s.url)
 		if err != nil {
 			t.Fatal(err)
@@ -63,7 +63,7 @@ func TestAMissingQueueIsMadeAsItsPublisherDeclaresIt(t *testing.T) {
 }
 
 func TestAMissingQueueIsOfATypeOrNeverMade(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *stage) {
+	everywhere(t, func(t *testing.T, s *fixture) {
 		queues := func() (all []struct {
 			Name      string
 			Type      string
@@ -94,7 +94,7 @@ func TestAMissingQueueIsOfATypeOrNeverMade(t *testing.T) {
 }
 
 func TestADeletedQueueIsNotMadeAgainUnlessAskedFor(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *stage) {
+	everywhere(t, func(t *testing.T, s *fixture) {
 		var log safeBuffer
 		conn := s.dial(retryrmq.Logger(slog.New(slog.NewTextHandler(&log, nil))))
 		s.queue("orders", "classic")

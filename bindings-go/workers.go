@@ -16,7 +16,7 @@ const (
 	// How long a thread waits for messages at a time.
 	waitSlice = 60_000
 	// How long taken or handled messages may wait while a handler takes long.
-	patience = time.Millisecond
+	slowAfter = time.Millisecond
 	// How long nothing is taken after a fault. The core pauses as long before it opens a channel again.
 	faultPause = 500 * time.Millisecond
 )
@@ -30,64 +30,64 @@ type workers struct {
 	queue        string
 	handler      Handler
 	batches      BatchHandler // instead of handler
-	judge        judge
+	classifier   errorClassifier
 	limit        time.Duration
-	late         *tooLong // for handlers that take longer
+	late         *timeoutError // for handlers that take longer
 	drain        time.Duration
-	most         int
+	concurrency  int
 	subscription *native.Subscription
 	// For handlers without a deadline; cancelled when Consume no longer waits for them.
-	handling context.Context
-	cancel   context.CancelCauseFunc
-	all      sync.WaitGroup
+	handlerContext context.Context
+	cancel         context.CancelCauseFunc
+	all            sync.WaitGroup
 	// Closed when no more messages are wanted.
-	enough chan struct{}
+	noMoreWanted chan struct{}
 	// [within], except in tests.
-	waits func(limit time.Duration, done <-chan struct{}) bool
+	wait func(limit time.Duration, done <-chan struct{}) bool
 
-	mu      sync.Mutex
-	work    sync.Cond
-	ready   []*Message
-	quick   bool     // handlers so quick that waking another goroutine would take longer
-	slow    bool     // one takes long, which the core does not know yet
-	watched *Message // first of its batch: how long its handler takes says how many messages to take
-	acks    native.Tokens
-	spare   native.Tokens // memory for the next acknowledgements
-	alive   int           // goroutines
-	idle    int           // of them, waiting for work
-	running int           // attempts for which people's code runs: a handler, or what is asked of its error
-	settled int           // of them, with their messages settled
-	more    int           // messages of the others, besides one each: those of batches
-	taking  bool          // one of them fetches
-	closing bool
-	ended   bool // nothing more will come
-	handled uint64
-	until   time.Time // the end of the drain
+	mu         sync.Mutex
+	work       sync.Cond
+	ready      []*Message
+	quick      bool     // handlers so quick that waking another goroutine would take longer
+	slow       bool     // one takes long, which the core does not know yet
+	sample     *Message // first of its batch: how long its handler takes says how many messages to take
+	acks       native.Tokens
+	spareAcks  native.Tokens // memory for the next acknowledgements
+	alive      int           // goroutines
+	idle       int           // of them, waiting for work
+	running    int           // attempts for which people's code runs: a handler, or what is asked of its error
+	settled    int           // of them, with their messages settled
+	batchExtra int           // messages of the others, besides one each: those of batches
+	taking     bool          // one of them fetches
+	closing    bool
+	ended      bool // nothing more will come
+	handled    uint64
+	until      time.Time // the end of the drain
 	// Looks after what lies about.
 	timer     *time.Timer
 	timed     bool
 	handledAt uint64
 }
 
-func newWorkers(ctx context.Context, queue string, handler Handler, batches BatchHandler, judge judge, options *native.Options,
+func newWorkers(ctx context.Context, queue string, handler Handler, batches BatchHandler, classifier errorClassifier, options *native.Options,
 	subscription *native.Subscription) *workers {
 	w := &workers{
 		queue:        queue,
 		handler:      handler,
 		batches:      batches,
-		judge:        judge,
+		classifier:   classifier,
 		limit:        time.Duration(options.HandlerTimeout),
-		late:         &tooLong{time.Duration(options.HandlerTimeout)},
+		late:         &timeoutError{time.Duration(options.HandlerTimeout)},
 		drain:        time.Duration(options.DrainTimeout),
-		most:         options.Concurrency,
+		concurrency:  options.Concurrency,
 		subscription: subscription,
-		enough:       make(chan struct{}),
-		waits:        within,
+		noMoreWanted: make(chan struct{}),
+		wait:         waitAtMost,
 	}
 	w.work.L = &w.mu
 	w.timer = time.AfterFunc(time.Hour, w.look)
 	w.timer.Stop()
-	w.handling, w.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	w.handlerContext, w.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	return w
 }
 
@@ -104,7 +104,7 @@ func (w *workers) start() {
 func (w *workers) close() {
 	w.until = time.Now().Add(w.drain)
 	w.subscription.Close()
-	close(w.enough)
+	close(w.noMoreWanted)
 	w.mu.Lock()
 	w.closing = true
 	unstarted := w.ready
@@ -130,9 +130,9 @@ func (w *workers) end() (left, unsettled int) {
 		w.all.Wait()
 		close(gone)
 	}()
-	within(time.Until(w.until), gone)
+	waitAtMost(time.Until(w.until), gone)
 	w.mu.Lock()
-	left, unsettled = w.running, w.running-w.settled+w.more
+	left, unsettled = w.running, w.running-w.settled+w.batchExtra
 	w.mu.Unlock()
 	w.cancel(errDrained)
 	if left == 0 {
@@ -156,7 +156,7 @@ func (w *workers) giveBack(messages []*Message) {
 func (w *workers) wake() {
 	if w.idle > 0 {
 		w.work.Signal()
-	} else if w.alive < w.most {
+	} else if w.alive < w.concurrency {
 		w.alive++
 		w.all.Add(1)
 		go w.loop()
@@ -164,10 +164,6 @@ func (w *workers) wake() {
 }
 
 func (w *workers) loop() {
-	if w.batches != nil {
-		w.batchLoop()
-		return
-	}
 	defer w.all.Done()
 	over := false
 	defer func() {
@@ -180,7 +176,7 @@ func (w *workers) loop() {
 	}()
 	w.mu.Lock()
 	for {
-		m := w.next()
+		m, batch := w.next()
 		if m == nil {
 			over = true
 			w.alive--
@@ -188,30 +184,41 @@ func (w *workers) loop() {
 			return
 		}
 		w.running++
-		w.mu.Unlock()
-		w.attempt(m)
+		if batch == nil {
+			w.mu.Unlock()
+			w.attempt(m)
+		} else {
+			w.batchExtra += len(batch) - 1
+			w.mu.Unlock()
+			w.attemptBatch(batch)
+		}
 		w.mu.Lock()
 	}
 }
 
-// The next message; nil at the end. The caller holds the lock, which this may release for a while.
-func (w *workers) next() *Message {
+// The next message, or for a handler of batches the first one of the next batch and all of it; nil at the end. The native half makes the batches,
+// and hands out one at a time. The caller holds the lock, which this may release for a while.
+func (w *workers) next() (m *Message, batch []*Message) {
 	for {
 		switch {
 		case len(w.ready) > 0:
-			m := w.ready[0]
-			w.ready[0] = nil // do not keep a handled message
-			w.ready = w.ready[1:]
+			m = w.ready[0]
+			if w.batches != nil {
+				batch, w.ready = w.ready, nil
+			} else {
+				w.ready[0] = nil // do not keep a handled message
+				w.ready = w.ready[1:]
+			}
 			if (w.quick || w.acks.Len() > 0) && !w.timed {
 				w.watch()
 			}
 			if !w.quick && (len(w.ready) > 0 || !w.taking) {
 				w.wake()
 			}
-			return m
+			return m, batch
 		case w.ended:
 			w.flush()
-			return nil
+			return nil, nil
 		case !w.taking:
 			w.take()
 		case w.acks.Len() > 0:
@@ -227,15 +234,15 @@ func (w *workers) next() *Message {
 // Fetches messages, and waits for them if it must. Passes acknowledgements to the core in the same call.
 func (w *workers) take() {
 	w.taking = true
-	acks, slow, ended := w.acks, w.slow, w.watched == nil
-	w.acks, w.spare, w.slow = w.spare, nil, false
+	acks, slow, ended := w.acks, w.slow, w.sample == nil
+	w.acks, w.spareAcks, w.slow = w.spareAcks, nil, false
 	w.mu.Unlock()
 	var messages []*Message
 	var unreadable native.Tokens
 	quick, err := w.subscription.Exchange(acks, slow, ended, waitSlice, func(batch []byte) { messages, unreadable = w.read(batch) })
 	w.afterTaking(unreadable, err)
 	w.mu.Lock()
-	w.taking, w.spare, w.quick = false, acks[:0], quick
+	w.taking, w.spareAcks, w.quick = false, acks[:0], quick
 	if w.closing {
 		if len(messages) == 0 {
 			w.ended = true
@@ -248,8 +255,8 @@ func (w *workers) take() {
 		return
 	}
 	w.ready = messages
-	if w.watched == nil && len(messages) > 0 {
-		w.watched = messages[0]
+	if w.sample == nil && len(messages) > 0 {
+		w.sample = messages[0]
 	}
 }
 
@@ -260,15 +267,15 @@ func (w *workers) afterTaking(unreadable native.Tokens, err error) {
 		w.subscription.GiveBack(unreadable)
 	}
 	if unreadable.Len() > 0 || err != nil {
-		w.waits(faultPause, w.enough)
+		w.wait(faultPause, w.noMoreWanted)
 	}
 }
 
 // A handler has ended. The caller holds the lock.
 func (w *workers) count(m *Message) {
 	w.handled++
-	if m == w.watched {
-		w.watched = nil
+	if m == w.sample {
+		w.sample = nil
 	}
 }
 
@@ -285,8 +292,8 @@ func (w *workers) read(batch []byte) ([]*Message, native.Tokens) {
 // Logs a fault of ours, if it is one.
 func (w *workers) sayFault(err error) {
 	var fault *Error
-	if errors.As(ours(err), &fault) {
-		w.judge.log.sayLater(slog.LevelError, fault.Error(), "queue", w.queue, "detail", short(fault.Detail))
+	if errors.As(asError(err), &fault) {
+		w.classifier.log.logLater(slog.LevelError, fault.Error(), "queue", w.queue, "detail", short(fault.Detail))
 	}
 }
 
@@ -296,11 +303,11 @@ func (w *workers) flush() {
 		return
 	}
 	acks := w.acks
-	w.acks, w.spare = w.spare, nil
+	w.acks, w.spareAcks = w.spareAcks, nil
 	w.mu.Unlock()
 	w.pass(acks)
 	w.mu.Lock()
-	w.spare = acks[:0]
+	w.spareAcks = acks[:0]
 }
 
 func (w *workers) pass(acks native.Tokens) {
@@ -314,7 +321,7 @@ func (w *workers) pass(acks native.Tokens) {
 // Sets the timer: this handler may be slow, and the only one that runs. The caller holds the lock.
 func (w *workers) watch() {
 	w.timed, w.handledAt = true, w.handled
-	w.timer.Reset(patience)
+	w.timer.Reset(slowAfter)
 }
 
 // Passes on waiting messages and acknowledgements: if no handler has ended since the last look, they are slow.

@@ -6,7 +6,7 @@ use retryrmq::types::{
     AMQPValue, ByteArray, DecimalValue, FieldArray, FieldTable, LongString, ShortString,
 };
 
-use crate::Refusal;
+use crate::BindingError;
 
 /// Deeper nesting is refused on the way out. The core has limited what comes in to it.
 const DEPTH: usize = 32;
@@ -79,7 +79,7 @@ fn nested(out: &mut Vec<u8>, tag: u8, write: impl FnOnce(&mut Vec<u8>)) {
 ///
 /// # Errors
 /// `invalid_option` for a name that is not UTF-8, for nesting deeper than 32 levels, and for bytes that are no table.
-pub fn read_table(bytes: &[u8]) -> Result<FieldTable, Refusal> {
+pub fn read_table(bytes: &[u8]) -> Result<FieldTable, BindingError> {
     Reader { rest: bytes }.table(0)
 }
 
@@ -87,33 +87,33 @@ struct Reader<'a> {
     rest: &'a [u8],
 }
 
-fn cut_short() -> Refusal {
-    Refusal::option("`headers` is cut short; this is a bug in retryrmq")
+fn cut_short() -> BindingError {
+    BindingError::option("`headers` is cut short; this is a bug in retryrmq")
 }
 
 impl<'a> Reader<'a> {
-    fn bytes(&mut self, count: usize) -> Result<&'a [u8], Refusal> {
+    fn bytes(&mut self, count: usize) -> Result<&'a [u8], BindingError> {
         let (bytes, rest) = self.rest.split_at_checked(count).ok_or_else(cut_short)?;
         self.rest = rest;
         Ok(bytes)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Refusal> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], BindingError> {
         self.bytes(N)?.try_into().map_err(|_| cut_short())
     }
 
-    fn nested(&mut self) -> Result<Reader<'a>, Refusal> {
+    fn nested(&mut self) -> Result<Reader<'a>, BindingError> {
         let length = u32::from_be_bytes(self.array()?);
         let rest = self.bytes(usize::try_from(length).map_err(|_| cut_short())?)?;
         Ok(Reader { rest })
     }
 
-    fn table(&mut self, depth: usize) -> Result<FieldTable, Refusal> {
+    fn table(&mut self, depth: usize) -> Result<FieldTable, BindingError> {
         let mut table = FieldTable::default();
         while !self.rest.is_empty() {
             let [length] = self.array()?;
             let name = std::str::from_utf8(self.bytes(usize::from(length))?)
-                .map_err(|_| Refusal::option("a name in `headers` is not valid UTF-8"))?;
+                .map_err(|_| BindingError::option("a name in `headers` is not valid UTF-8"))?;
             // One byte of length cannot say too much.
             let name = ShortString::try_new(name).map_err(|_| cut_short())?;
             let value = self.value(depth)?;
@@ -122,9 +122,9 @@ impl<'a> Reader<'a> {
         Ok(table)
     }
 
-    fn value(&mut self, depth: usize) -> Result<AMQPValue, Refusal> {
+    fn value(&mut self, depth: usize) -> Result<AMQPValue, BindingError> {
         if depth > DEPTH {
-            return Err(Refusal::option(format!(
+            return Err(BindingError::option(format!(
                 "`headers` is nested more than {DEPTH} levels deep"
             )));
         }

@@ -5,12 +5,12 @@ use retryrmq::Token;
 /// Messages that were taken and have not reached the language yet. If they never do, because memory runs out or something panics, they are
 /// given back: nobody else knows them.
 #[derive(Debug)]
-pub struct Taken<F: FnMut(Vec<Token>)> {
+pub struct BatchGuard<F: FnMut(Vec<Token>)> {
     tokens: Vec<Token>,
     give_back: F,
 }
 
-impl<F: FnMut(Vec<Token>)> Taken<F> {
+impl<F: FnMut(Vec<Token>)> BatchGuard<F> {
     /// The messages of these tokens; `give_back` requeues them.
     pub fn new(tokens: impl IntoIterator<Item = Token>, give_back: F) -> Self {
         Self {
@@ -20,12 +20,12 @@ impl<F: FnMut(Vec<Token>)> Taken<F> {
     }
 
     /// The language has them.
-    pub fn handed_over(mut self) {
+    pub fn disarm(mut self) {
         self.tokens.clear();
     }
 }
 
-impl<F: FnMut(Vec<Token>)> Drop for Taken<F> {
+impl<F: FnMut(Vec<Token>)> Drop for BatchGuard<F> {
     fn drop(&mut self) {
         if !self.tokens.is_empty() {
             (self.give_back)(std::mem::take(&mut self.tokens));
@@ -43,8 +43,8 @@ mod tests {
     fn what_does_not_arrive_is_given_back() {
         let tokens = [3, 4].map(Token::from_u64);
         let given_back = RefCell::new(Vec::new());
-        let taken = || Taken::new(tokens, |tokens| given_back.borrow_mut().extend(tokens));
-        taken().handed_over();
+        let taken = || BatchGuard::new(tokens, |tokens| given_back.borrow_mut().extend(tokens));
+        taken().disarm();
         assert!(given_back.borrow().is_empty());
         let broken = panic::catch_unwind(panic::AssertUnwindSafe(|| {
             let _taken = taken();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::Refusal;
+use crate::BindingError;
 
 /// A duration as every language writes it in an error: the largest unit that leaves no remainder. One that is none is no time at all.
 #[must_use]
@@ -15,7 +15,7 @@ pub fn duration_text(ms: f64) -> String {
 ///
 /// # Errors
 /// `invalid_option` for a negative number, one that is not a number, and one that is too large.
-pub fn seconds(option: &str, seconds: f64) -> Result<Duration, Refusal> {
+pub fn seconds(option: &str, seconds: f64) -> Result<Duration, BindingError> {
     Duration::try_from_secs_f64(seconds).map_err(|_| refused(option, &format!("{seconds} seconds")))
 }
 
@@ -23,12 +23,12 @@ pub fn seconds(option: &str, seconds: f64) -> Result<Duration, Refusal> {
 ///
 /// # Errors
 /// Those of [`seconds`].
-pub fn milliseconds(option: &str, ms: f64) -> Result<Duration, Refusal> {
+pub fn milliseconds(option: &str, ms: f64) -> Result<Duration, BindingError> {
     Duration::try_from_secs_f64(ms / 1000.0).map_err(|_| refused(option, &format!("{ms} ms")))
 }
 
-fn refused(option: &str, value: &str) -> Refusal {
-    Refusal::option(format!(
+fn refused(option: &str, value: &str) -> BindingError {
+    BindingError::option(format!(
         "`{option}` cannot be {value}; it must be a duration of at least 0"
     ))
 }

@@ -7,7 +7,7 @@ const MOST_CAUSES: usize = 8;
 
 /// Why something was refused or failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct BindingError {
     /// The stable code.
     pub code: &'static str,
     /// One sentence for people.
@@ -16,7 +16,7 @@ pub struct Refusal {
     pub detail: String,
 }
 
-impl Refusal {
+impl BindingError {
     /// A refusal without an error of the core.
     pub fn new(code: &'static str, message: impl Into<String>) -> Self {
         Self {
@@ -41,7 +41,7 @@ impl Refusal {
     }
 }
 
-impl From<&retryrmq::Error> for Refusal {
+impl From<&retryrmq::Error> for BindingError {
     fn from(error: &retryrmq::Error) -> Self {
         let causes: Vec<_> = std::iter::successors(error.source(), |cause| (*cause).source())
             .take(MOST_CAUSES)
@@ -55,7 +55,7 @@ impl From<&retryrmq::Error> for Refusal {
     }
 }
 
-impl From<retryrmq::Error> for Refusal {
+impl From<retryrmq::Error> for BindingError {
     fn from(error: retryrmq::Error) -> Self {
         Self::from(&error)
     }

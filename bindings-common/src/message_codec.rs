@@ -23,7 +23,7 @@
 
 use retryrmq::{BasicProperties, Delivery, HistoryEntry, Message, Token};
 
-use crate::{Refusal, amqp_table, durations::unix_seconds, properties::texts};
+use crate::{BindingError, amqp_table, durations::unix_seconds, properties::texts};
 
 const REDELIVERED: u32 = 1;
 const MAY_PARK: u32 = 2;
@@ -171,7 +171,7 @@ fn properties(out: &mut Vec<u8>, properties: &BasicProperties) {
 ///
 /// # Errors
 /// Those of [`read_table`](amqp_table::read_table): never for headers of this layout.
-pub fn history(headers: &[u8]) -> Result<Vec<HistoryEntry>, Refusal> {
+pub fn history(headers: &[u8]) -> Result<Vec<HistoryEntry>, BindingError> {
     Ok(HistoryEntry::read(&amqp_table::read_table(headers)?))
 }
 

@@ -7,15 +7,15 @@ macro_rules! kinds {
         /// The kinds that are counted.
         #[derive(Clone, Copy, Debug)]
         #[allow(missing_docs, reason = "each is the object of that name")]
-        pub enum Kind { $($kind),* }
+        pub enum ObjectKind { $($kind),* }
 
         const NAMES: [&str; [$($name),*].len()] = [$($name),*];
-        static ALIVE: [AtomicI64; NAMES.len()] = [const { AtomicI64::new(0) }; NAMES.len()];
+        static LIVE: [AtomicI64; NAMES.len()] = [const { AtomicI64::new(0) }; NAMES.len()];
     };
 }
 
 kinds! {
-    Bridge = "bridges",
+    NotificationQueue = "notification_queues",
     Client = "clients",
     Subscription = "subscriptions",
     Message = "messages",
@@ -24,33 +24,33 @@ kinds! {
     Walk = "walks",
     Record = "records",
     Simulation = "simulations",
-    Credentials = "credentials",
-    Question = "questions",
+    CredentialProvider = "credential_providers",
+    CredentialRequest = "credential_requests",
 }
 
-/// One living object. It is counted until it is dropped.
+/// One live object. It is counted until it is dropped.
 #[derive(Debug)]
-pub struct Alive(Kind);
+pub struct LiveObject(ObjectKind);
 
-impl Alive {
+impl LiveObject {
     /// Counts one more object of this kind.
     #[must_use]
-    pub fn new(kind: Kind) -> Self {
-        ALIVE[kind as usize].fetch_add(1, Ordering::Relaxed);
+    pub fn new(kind: ObjectKind) -> Self {
+        LIVE[kind as usize].fetch_add(1, Ordering::Relaxed);
         Self(kind)
     }
 }
 
-impl Drop for Alive {
+impl Drop for LiveObject {
     fn drop(&mut self) {
-        ALIVE[self.0 as usize].fetch_sub(1, Ordering::Relaxed);
+        LIVE[self.0 as usize].fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// The number of living native objects of this process, by kind.
-pub fn living() -> impl Iterator<Item = (&'static str, i64)> {
+/// The number of live native objects of this process, by kind.
+pub fn live_objects() -> impl Iterator<Item = (&'static str, i64)> {
     NAMES
         .iter()
-        .zip(&ALIVE)
+        .zip(&LIVE)
         .map(|(name, count)| (*name, count.load(Ordering::Relaxed)))
 }

@@ -10,9 +10,9 @@ use std::{
 use tokio::task::AbortHandle;
 
 /// The callback for the end. If it is dropped without a result, for example after a panic, it is called with `None`.
-struct Owing<T, F: FnOnce(Option<T>)>(Option<F>, std::marker::PhantomData<fn(T)>);
+struct CompletionGuard<T, F: FnOnce(Option<T>)>(Option<F>, std::marker::PhantomData<fn(T)>);
 
-impl<T, F: FnOnce(Option<T>)> Owing<T, F> {
+impl<T, F: FnOnce(Option<T>)> CompletionGuard<T, F> {
     fn finish(mut self, result: T) {
         if let Some(end) = self.0.take() {
             end(Some(result));
@@ -20,7 +20,7 @@ impl<T, F: FnOnce(Option<T>)> Owing<T, F> {
     }
 }
 
-impl<T, F: FnOnce(Option<T>)> Drop for Owing<T, F> {
+impl<T, F: FnOnce(Option<T>)> Drop for CompletionGuard<T, F> {
     fn drop(&mut self) {
         if let Some(end) = self.0.take() {
             end(None);
@@ -41,17 +41,17 @@ where
     E: FnOnce(Option<T>) + Send + 'static,
 {
     let runtime = retryrmq::runtime()?;
-    let owing = Owing(Some(end), std::marker::PhantomData);
+    let completion = CompletionGuard(Some(end), std::marker::PhantomData);
     let mut work: Pin<Box<dyn Future<Output = T> + Send>> = Box::pin(work);
     let _inside = runtime.enter();
     let mut first = || work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     Ok(match catch_unwind(AssertUnwindSafe(&mut first)) {
         Ok(Poll::Ready(result)) => {
-            owing.finish(result);
+            completion.finish(result);
             None
         }
         Ok(Poll::Pending) => {
-            let going_on = runtime.spawn(async move { owing.finish(work.await) });
+            let going_on = runtime.spawn(async move { completion.finish(work.await) });
             Some(going_on.abort_handle())
         }
         Err(_) => None,

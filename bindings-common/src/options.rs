@@ -5,19 +5,19 @@ use std::{collections::BTreeMap, str::FromStr, time::Duration};
 use retryrmq::{Consumer, Error, ErrorKind, Limits, Pause, Policy, Rule};
 use serde::Deserialize;
 
-use crate::{Refusal, seconds};
+use crate::{BindingError, seconds};
 
 /// A rule: its text, or its conditions and its policy.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum RuleGiven {
+enum RuleJson {
     Text(String),
-    Parts(Parts),
+    Parts(RuleParts),
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Parts {
+struct RuleParts {
     /// A topic pattern.
     routing_key: Option<String>,
     /// Headers and patterns for their values.
@@ -28,7 +28,7 @@ struct Parts {
     policy: String,
 }
 
-impl RuleGiven {
+impl RuleJson {
     fn read(self) -> Result<Rule, Error> {
         let parts = match self {
             Self::Text(text) => return text.parse(),
@@ -51,14 +51,14 @@ impl RuleGiven {
 /// When to stop taking messages for a while.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct PauseGiven {
+struct PauseJson {
     failures: Option<f64>,
     window: Option<usize>,
     duration: Option<f64>,
 }
 
-impl PauseGiven {
-    fn read(self) -> Result<Pause, Refused> {
+impl PauseJson {
+    fn read(self) -> Result<Pause, OptionsError> {
         let usual = Pause::default();
         Ok(usual
             .failures(self.failures.unwrap_or(usual.failures))
@@ -70,12 +70,12 @@ impl PauseGiven {
 /// The given options. Each is the option of `Consumer` with that name; durations are in seconds.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Given {
+struct OptionsJson {
     queue: String,
     dlx: Option<bool>,
     retry: Option<String>,
     strategy: Option<String>,
-    rules: Vec<RuleGiven>,
+    rules: Vec<RuleJson>,
     prefetch: Option<u16>,
     priority: Option<i32>,
     concurrency: Option<usize>,
@@ -83,7 +83,7 @@ struct Given {
     batch_wait: Option<f64>,
     handler_timeout: Option<f64>,
     park: Option<bool>,
-    pause: Option<PauseGiven>,
+    pause: Option<PauseJson>,
     /// Whether the language's half has errors that no retry can fix. That half checks them.
     fatal: bool,
     declare: Option<bool>,
@@ -105,21 +105,21 @@ pub struct Options {
 
 /// Why options cannot work, and the name of the option if the sentence does not contain it.
 #[derive(Debug)]
-pub struct Refused {
+pub struct OptionsError {
     /// The option.
     pub option: Option<&'static str>,
     /// What is wrong with it.
-    pub why: Refusal,
+    pub why: BindingError,
 }
 
-impl From<Refused> for Refusal {
-    fn from(refused: Refused) -> Self {
+impl From<OptionsError> for BindingError {
+    fn from(refused: OptionsError) -> Self {
         refused.why
     }
 }
 
-impl From<Refusal> for Refused {
-    fn from(why: Refusal) -> Self {
+impl From<BindingError> for OptionsError {
+    fn from(why: BindingError) -> Self {
         Self { option: None, why }
     }
 }
@@ -127,19 +127,19 @@ impl From<Refusal> for Refused {
 fn parsed<T: FromStr<Err = Error>>(
     option: &'static str,
     text: Option<String>,
-) -> Result<Option<T>, Refused> {
+) -> Result<Option<T>, OptionsError> {
     text.map(|text| text.parse().map_err(about(option)))
         .transpose()
 }
 
-fn about(option: &'static str) -> impl Fn(Error) -> Refused {
-    move |error| Refused {
+fn about(option: &'static str) -> impl Fn(Error) -> OptionsError {
+    move |error| OptionsError {
         option: Some(option),
         why: error.into(),
     }
 }
 
-fn span(option: &str, given: Option<f64>) -> Result<Option<Duration>, Refused> {
+fn span(option: &str, given: Option<f64>) -> Result<Option<Duration>, OptionsError> {
     Ok(given.map(|given| seconds(option, given)).transpose()?)
 }
 
@@ -154,15 +154,15 @@ impl Options {
     /// # Errors
     /// Those of [`Consumer::validate`], those of parsing policies, rules, strategies and arguments, and `invalid_option` for an object that
     /// this version does not know.
-    pub fn read(given: &str) -> Result<Self, Refused> {
-        let given: Given = serde_json::from_str(given)
-            .map_err(|why| Refusal::option(format!("the options cannot be read: {why}")))?;
+    pub fn read(given: &str) -> Result<Self, OptionsError> {
+        let given: OptionsJson = serde_json::from_str(given)
+            .map_err(|why| BindingError::option(format!("the options cannot be read: {why}")))?;
         given.read()
     }
 }
 
-impl Given {
-    fn read(self) -> Result<Options, Refused> {
+impl OptionsJson {
+    fn read(self) -> Result<Options, OptionsError> {
         let mut consumer = Consumer::new(self.queue);
         let (batch_wait, handler_timeout, drain_timeout) = (
             span("batch_wait", self.batch_wait)?,
@@ -191,14 +191,14 @@ impl Given {
             retry: parsed("retry", self.retry)?,
             strategy: parsed("strategy", self.strategy)?,
             // The core's error about its text names the option.
-            work_queue: self.work_queue.map(|text| text.parse()).transpose().map_err(Refusal::from)?,
-            pause: self.pause.map(PauseGiven::read).transpose()?,
+            work_queue: self.work_queue.map(|text| text.parse()).transpose().map_err(BindingError::from)?,
+            pause: self.pause.map(PauseJson::read).transpose()?,
         }
         if self.fatal {
             consumer = consumer.fatal(|_| false);
         }
         let has_rules = !self.rules.is_empty();
-        let rules = self.rules.into_iter().map(RuleGiven::read);
+        let rules = self.rules.into_iter().map(RuleJson::read);
         consumer = consumer.rules(
             rules
                 .collect::<Result<Vec<_>, _>>()
@@ -210,7 +210,7 @@ impl Given {
                 .crashes(self.crash_limit.unwrap_or(usual.crashes))
                 .deferrals(self.defer_limit.unwrap_or(usual.deferrals)),
         );
-        consumer.validate().map_err(|error| Refused {
+        consumer.validate().map_err(|error| OptionsError {
             // The only option that can be too long.
             option: (error.kind() == ErrorKind::TooLarge).then_some("queue"),
             why: error.into(),

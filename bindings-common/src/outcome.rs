@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use retryrmq::{Failure, Outcome};
 
-use crate::Refusal;
+use crate::BindingError;
 
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum EndKind {
     /// Handled.
     Ack,
     /// Failed, to be retried.
@@ -23,7 +23,7 @@ pub enum Ended {
     Undecodable,
 }
 
-impl Ended {
+impl EndKind {
     /// By the first letter of its name, in lower case.
     #[must_use]
     pub fn from_letter(letter: u8) -> Option<Self> {
@@ -42,7 +42,11 @@ impl Ended {
     ///
     /// # Errors
     /// `invalid_option` for a deferral without a delay: it would come back at once, again and again. Then nothing is settled.
-    pub fn outcome(self, failure: Failure, delay: Option<Duration>) -> Result<Outcome, Refusal> {
+    pub fn outcome(
+        self,
+        failure: Failure,
+        delay: Option<Duration>,
+    ) -> Result<Outcome, BindingError> {
         Ok(match self {
             Self::Ack => Outcome::Ack,
             Self::Retry => Outcome::Retry { failure, delay },
@@ -50,7 +54,7 @@ impl Ended {
             Self::Fatal => Outcome::fatal(failure),
             Self::Undecodable => Outcome::undecodable(failure),
             Self::Defer => Outcome::Defer {
-                delay: delay.ok_or_else(|| Refusal::option("`delay` of a Defer is None"))?,
+                delay: delay.ok_or_else(|| BindingError::option("`delay` of a Defer is None"))?,
             },
         })
     }
@@ -63,11 +67,13 @@ mod tests {
     #[test]
     fn a_deferral_without_a_delay_is_refused_and_all_else_has_an_outcome() {
         for letter in b"arpfu" {
-            let ended = Ended::from_letter(*letter).unwrap();
+            let ended = EndKind::from_letter(*letter).unwrap();
             ended.outcome(Failure::new("no"), None).unwrap();
         }
-        let refused = Ended::Defer.outcome(Failure::default(), None).unwrap_err();
+        let refused = EndKind::Defer
+            .outcome(Failure::default(), None)
+            .unwrap_err();
         assert_eq!(refused.code, "invalid_option");
-        assert_eq!(Ended::from_letter(b'x'), None);
+        assert_eq!(EndKind::from_letter(b'x'), None);
     }
 }

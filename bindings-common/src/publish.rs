@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use retryrmq::{
-    BasicProperties, FailedMessage, Publish,
+    BasicProperties, Publish,
     types::{FieldTable, ShortString},
 };
 
-use crate::Refusal;
+use crate::BindingError;
 
 /// What a message carries. What is not there is not set.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +43,7 @@ impl Outgoing {
     ///
     /// # Errors
     /// `invalid_option` for a text longer than 255 bytes. Nothing is published then.
-    pub fn message(mut self, names: [&str; 8]) -> Result<Publish, Refusal> {
+    pub fn message(mut self, names: [&str; 8]) -> Result<Publish, BindingError> {
         let properties = self.take_properties(names)?;
         let message = Publish::to_exchange(self.exchange, self.routing_key, self.body)
             .properties(properties)
@@ -58,24 +58,7 @@ impl Outgoing {
         })
     }
 
-    /// The same as a message that somebody else received from `queue`, and that failed. `exchange` and `routing_key` are those with which it
-    /// came.
-    ///
-    /// # Errors
-    /// Those of [`message`](Self::message), and `too_large` for a name longer than 255 bytes.
-    pub fn failed(mut self, queue: &str, names: [&str; 8]) -> Result<FailedMessage, Refusal> {
-        let properties = self.take_properties(names)?;
-        let (exchange, routing_key) = (self.exchange, self.routing_key);
-        Ok(FailedMessage::new(
-            queue,
-            &exchange,
-            &routing_key,
-            properties,
-            self.body,
-        )?)
-    }
-
-    fn take_properties(&mut self, names: [&str; 8]) -> Result<BasicProperties, Refusal> {
+    fn take_properties(&mut self, names: [&str; 8]) -> Result<BasicProperties, BindingError> {
         type Set = fn(BasicProperties, ShortString) -> BasicProperties;
         let texts: [(Option<String>, Set); 8] = [
             (self.message_id.take(), BasicProperties::with_message_id),
@@ -97,8 +80,9 @@ impl Outgoing {
         let mut properties = BasicProperties::default().with_delivery_mode(mode);
         for ((text, set), name) in texts.into_iter().zip(names) {
             if let Some(text) = text {
-                let text = ShortString::try_new(text.as_str())
-                    .map_err(|_| Refusal::option(format!("`{name}` is longer than 255 bytes")))?;
+                let text = ShortString::try_new(text.as_str()).map_err(|_| {
+                    BindingError::option(format!("`{name}` is longer than 255 bytes"))
+                })?;
                 properties = set(properties, text);
             }
         }

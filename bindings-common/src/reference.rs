@@ -303,7 +303,7 @@ fn errors() -> String {
         let word = kind.code();
         let sentinel = go
             .lines()
-            .find(|line| line.contains(&format!("kind(\"{word}\"")))
+            .find(|line| line.contains(&format!("errorKind(\"{word}\"")))
             .and_then(|line| line.trim().split(' ').next());
         let named = |all: Vec<String>| {
             let all: Vec<_> = all.iter().map(|name| code(name)).collect();

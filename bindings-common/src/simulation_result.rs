@@ -6,7 +6,7 @@ use retryrmq::{Message, ParkReason, Step};
 
 /// A step of a simulation, in one shape for every step.
 #[derive(Clone, Debug)]
-pub struct Became {
+pub struct SimulationResult {
     /// `acked`, `retried`, `deferred`, `parked`, `dropped`, `rejected`, or `stale` for a message that was settled before.
     pub what: &'static str,
     /// How long it waits.
@@ -17,7 +17,7 @@ pub struct Became {
     pub parked: Option<Message>,
 }
 
-impl From<Option<Step>> for Became {
+impl From<Option<Step>> for SimulationResult {
     fn from(step: Option<Step>) -> Self {
         let (what, delay, reason, parked) = match step {
             Some(Step::Acked) => ("acked", None, None, None),

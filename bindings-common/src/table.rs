@@ -269,7 +269,7 @@ mod tests {
             named("core/src/retry/outcome.rs", "const fn as_str")
         );
         let given = repository("bindings-common/src/options.rs");
-        let given = given.split("struct Given {").nth(1).unwrap();
+        let given = given.split("struct OptionsJson {").nth(1).unwrap();
         let given = given.split("\n}\n").next().unwrap();
         let here: BTreeSet<_> = options().into_iter().map(|(name, ..)| name).collect();
         let fields: Vec<_> = given

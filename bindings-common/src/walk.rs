@@ -15,7 +15,7 @@ use tokio::{
     time::sleep,
 };
 
-use crate::Refusal;
+use crate::BindingError;
 
 /// How long the end of a walk waits for a message that is on its way. It may be a fresh copy that is not confirmed yet: cut short, the
 /// original would be replaced a second time, and be parked twice.
@@ -25,22 +25,22 @@ const GRACE: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug)]
 pub struct Walk {
     browse: Arc<Mutex<Option<Browse>>>,
-    known: Arc<Known>,
+    status: Arc<WalkStatus>,
     /// Whether it is to end: nobody wants another message then, and none may come for long.
-    leaving: Arc<watch::Sender<bool>>,
+    closing: Arc<watch::Sender<bool>>,
 }
 
 /// What is told of a walk while it may be busy.
 #[derive(Debug)]
-struct Known {
+struct WalkStatus {
     remaining: AtomicU32,
     missed: AtomicU32,
     others: u32,
     warning: Option<String>,
 }
 
-fn ended() -> Refusal {
-    Refusal::new(
+fn walk_closed() -> BindingError {
+    BindingError::new(
         "closed",
         "replay or drop parked messages inside the loop, at whose end the others are put back",
     )
@@ -51,37 +51,39 @@ impl Walk {
     #[must_use]
     pub fn new(browse: Browse) -> Self {
         Self {
-            known: Arc::new(Known {
+            status: Arc::new(WalkStatus {
                 remaining: browse.remaining().into(),
                 missed: browse.missed().into(),
                 others: browse.others(),
                 warning: browse.warning().map(str::to_owned),
             }),
             browse: Arc::new(Mutex::new(Some(browse))),
-            leaving: Arc::new(watch::Sender::new(false)),
+            closing: Arc::new(watch::Sender::new(false)),
         }
     }
 
     /// The next parked message; `None` at the end, and for a walk that is over or ends meanwhile.
-    pub fn next(&self) -> impl Future<Output = Result<Option<Record>, Refusal>> + Send + use<> {
+    pub fn next(
+        &self,
+    ) -> impl Future<Output = Result<Option<Record>, BindingError>> + Send + use<> {
         let walk = self.clone();
-        let mut leaving = self.leaving.subscribe();
+        let mut closing = self.closing.subscribe();
         async move {
             let left = async {
                 // Its sender is in `walk`, so this has no other end.
-                let _ = leaving.wait_for(|leaving| *leaving).await;
+                let _ = closing.wait_for(|closing| *closing).await;
                 sleep(GRACE).await;
             };
             tokio::select! {
                 biased;
-                next = walk.shown() => next,
+                next = walk.next_record() => next,
                 () = left => Ok(None),
             }
         }
     }
 
-    async fn shown(&self) -> Result<Option<Record>, Refusal> {
-        if *self.leaving.borrow() {
+    async fn next_record(&self) -> Result<Option<Record>, BindingError> {
+        if *self.closing.borrow() {
             return Ok(None);
         }
         let mut browse = self.browse.lock().await;
@@ -89,9 +91,11 @@ impl Walk {
             return Ok(None);
         };
         let next = browse.next().await;
-        let known = &self.known;
-        known.remaining.store(browse.remaining(), Ordering::Relaxed);
-        known.missed.store(browse.missed(), Ordering::Relaxed);
+        let status = &self.status;
+        status
+            .remaining
+            .store(browse.remaining(), Ordering::Relaxed);
+        status.missed.store(browse.missed(), Ordering::Relaxed);
         Ok(next?)
     }
 
@@ -100,29 +104,32 @@ impl Walk {
         &self,
         record: Record,
         queue: String,
-    ) -> impl Future<Output = Result<(), Refusal>> + Send + use<> {
+    ) -> impl Future<Output = Result<(), BindingError>> + Send + use<> {
         let browse = Arc::clone(&self.browse);
         async move {
             let mut browse = browse.lock().await;
-            let browse = browse.as_mut().ok_or_else(ended)?;
+            let browse = browse.as_mut().ok_or_else(walk_closed)?;
             Ok(browse.replay_to(&record, &queue).await?)
         }
     }
 
     /// Drops a record for good.
-    pub fn drop(&self, record: Record) -> impl Future<Output = Result<(), Refusal>> + Send + use<> {
+    pub fn drop(
+        &self,
+        record: Record,
+    ) -> impl Future<Output = Result<(), BindingError>> + Send + use<> {
         let browse = Arc::clone(&self.browse);
         async move {
             let mut browse = browse.lock().await;
-            let browse = browse.as_mut().ok_or_else(ended)?;
+            let browse = browse.as_mut().ok_or_else(walk_closed)?;
             Ok(browse.drop(&record).await?)
         }
     }
 
     /// Ends the walk, and soon a wait for its next message: messages that were neither replayed nor dropped are requeued.
-    pub fn close(&self) -> impl Future<Output = Result<(), Refusal>> + Send + use<> {
+    pub fn close(&self) -> impl Future<Output = Result<(), BindingError>> + Send + use<> {
         let browse = Arc::clone(&self.browse);
-        self.leaving.send_replace(true);
+        self.closing.send_replace(true);
         async move {
             let browse = browse.lock().await.take();
             match browse {
@@ -135,24 +142,24 @@ impl Walk {
     /// How many messages were there when the walk began and have not been seen yet.
     #[must_use]
     pub fn remaining(&self) -> u32 {
-        self.known.remaining.load(Ordering::Relaxed)
+        self.status.remaining.load(Ordering::Relaxed)
     }
 
     /// How many others took messages out of the parking queue when the walk began.
     #[must_use]
     pub fn others(&self) -> u32 {
-        self.known.others
+        self.status.others
     }
 
     /// How many messages others took before they came.
     #[must_use]
     pub fn missed(&self) -> u32 {
-        self.known.missed.load(Ordering::Relaxed)
+        self.status.missed.load(Ordering::Relaxed)
     }
 
     /// What is wrong with the parking queue.
     #[must_use]
     pub fn warning(&self) -> Option<&str> {
-        self.known.warning.as_deref()
+        self.status.warning.as_deref()
     }
 }

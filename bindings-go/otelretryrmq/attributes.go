@@ -37,7 +37,7 @@ func given(routingKey, messageID, correlationID string) (attributes []attribute.
 // Records an error, and returns its type. Methods of the error are user code, which may panic: that is no reason to fail an attempt.
 func failed(span trace.Span, err error, kind string) attribute.KeyValue {
 	said := text(err)
-	safely(func() { span.RecordError(err) })
+	catchPanic(func() { span.RecordError(err) })
 	span.SetStatus(codes.Error, said)
 	errorType := semconv.ErrorTypeKey.String("Park") // which has none in a record
 	if kind != "" {
@@ -48,11 +48,11 @@ func failed(span trace.Span, err error, kind string) attribute.KeyValue {
 }
 
 func text(err error) (said string) {
-	safely(func() { said = err.Error() })
+	catchPanic(func() { said = err.Error() })
 	return said
 }
 
-func safely(f func()) {
+func catchPanic(f func()) {
 	defer func() { _ = recover() }()
 	f()
 }

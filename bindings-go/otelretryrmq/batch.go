@@ -8,7 +8,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/retryrmq/retryrmq/bindings-go"
-	"github.com/retryrmq/retryrmq/bindings-go/internal/answers"
+	"github.com/retryrmq/retryrmq/bindings-go/internal/batchresult"
 )
 
 // Batch traces and measures a handler of batches:
@@ -51,7 +51,7 @@ func (t *Telemetry) beginBatch(ctx context.Context, messages []*retryrmq.Message
 
 // How the messages of a batch end together, which is empty if they do not; the first error, and how many messages failed.
 func ofBatch(err error, count int, changed func() bool) (outcome retryrmq.Outcome, first error, failed int) {
-	each, err := answers.Each(err, count, changed)
+	each, err := batchresult.Each(err, count, changed)
 	if each == nil { // one for all
 		if outcome = retryrmq.OutcomeOf(err); isFailure(outcome) {
 			return outcome, err, count

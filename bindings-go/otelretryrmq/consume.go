@@ -158,18 +158,18 @@ func consuming(m *retryrmq.Message) []attribute.KeyValue {
 func panicOf(value any) error {
 	switch value := value.(type) {
 	case nil:
-		return &panicked{"the handler ended its goroutine"}
+		return &panicError{"the handler ended its goroutine"}
 	case error:
-		return &panicked{"panic: " + text(value)}
+		return &panicError{"panic: " + text(value)}
 	case string:
-		return &panicked{"panic: " + value}
+		return &panicError{"panic: " + value}
 	}
-	return &panicked{fmt.Sprintf("panic: a value of type %T", value)} // to print it may be another panic, or never end
+	return &panicError{fmt.Sprintf("panic: a value of type %T", value)} // to print it may be another panic, or never end
 }
 
-type panicked struct{ text string }
+type panicError struct{ text string }
 
-func (p *panicked) Error() string { return p.text }
+func (p *panicError) Error() string { return p.text }
 
 // ErrorType is the type that the record of the message has.
-func (p *panicked) ErrorType() string { return "panic" }
+func (p *panicError) ErrorType() string { return "panic" }

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
-	if left := native.Live(); left != 0 {
+	if left := native.LiveObjects(); left != 0 {
 		fmt.Fprintf(os.Stderr, "%d native objects are left\n", left)
 		code = 1
 	}

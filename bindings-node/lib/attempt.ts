@@ -2,21 +2,21 @@
 
 import { AsyncResource } from 'node:async_hooks'
 
-import { BY_HAND } from './bridge.js'
+import { MANUAL_DESTROY } from './notifications.js'
 import type { ClosedError } from './errors.js'
 import type { Context } from './options.js'
 
 /** Who tells an attempt that its consumer has ended. @internal */
-export interface Watching {
-  readonly gone: ClosedError | undefined
-  watch(attempt: Attempt): void
+export interface EndNotifier {
+  readonly endedWith: ClosedError | undefined
+  observeEnd(attempt: Attempt): void
 }
 
 /** The context of one call of a handler: plain fields, and a signal that is made on first use. @internal */
 export class Attempt implements Context {
-  readonly workers: Watching
+  readonly workers: EndNotifier
   /** The handler runs in it. */
-  readonly context = new AsyncResource('RetryRmqHandler', BY_HAND)
+  readonly context = new AsyncResource('RetryRmqHandler', MANUAL_DESTROY)
   controller: AbortController | undefined = undefined
   timer: NodeJS.Timeout | undefined = undefined
   /** When it began, if it has a time limit. */
@@ -27,16 +27,16 @@ export class Attempt implements Context {
   reason: unknown = undefined
   #destroyed = false
 
-  constructor(workers: Watching) {
+  constructor(workers: EndNotifier) {
     this.workers = workers
   }
 
   get signal(): AbortSignal {
     if (this.controller === undefined) {
       this.controller = new AbortController()
-      const reason = this.over ? this.reason : this.workers.gone
+      const reason = this.over ? this.reason : this.workers.endedWith
       if (reason !== undefined) this.controller.abort(reason)
-      else if (!this.over) this.workers.watch(this)
+      else if (!this.over) this.workers.observeEnd(this)
     }
     return this.controller.signal
   }
@@ -49,7 +49,7 @@ export class Attempt implements Context {
   }
 
   /** Ends the attempt without its handler. */
-  give(reason: unknown): void {
+  endWith(reason: unknown): void {
     this.destroy() // the handler may never end
     this.over = true
     this.reason = reason

@@ -3,14 +3,14 @@
 import { constants } from 'node:os'
 import { inspect } from 'node:util'
 
-import { bridge } from './bridge.js'
+import { dispatcher } from './notifications.js'
 import { type Consumer, consumerOf, disposable } from './consumer.js'
-import { type Credentials, asking } from './credentials.js'
+import { type Credentials, registerCredentials } from './credentials.js'
 import { timer } from './duration.js'
-import { InvalidOptionError, InvalidTypeError, asked, clientClosed, kind } from './errors.js'
+import { InvalidOptionError, InvalidTypeError, callNative, clientClosed, kind } from './errors.js'
 import { log } from './log.js'
-import { type Middleware, type PublishMiddleware, functions, publishWithin } from './middleware.js'
-import { native, type Client as NativeClient, type Connecting, type Subscription } from './native.js'
+import { type Middleware, type PublishMiddleware, functions, publishThroughMiddleware } from './middleware.js'
+import { type Client as NativeClient, type Connecting, type Subscription, native } from './native.js'
 import {
   type BatchHandler,
   type BatchOptions,
@@ -74,8 +74,8 @@ let clientOf: (connected: NativeClient, given: Given) => Client
 export class Client {
   readonly #native: NativeClient
   readonly #consumers = new Set<Consumer>()
-  readonly #gone: Promise<void>
-  #leave: () => void = () => {}
+  readonly #ended: Promise<void>
+  #resolveEnded: () => void = () => {}
   #closing: Promise<void> | undefined
   /** Publishes that the broker has not answered yet. */
   #publishing = 0
@@ -84,13 +84,13 @@ export class Client {
   #drained = false
   /** The error with which it ended by itself. */
   #refused: Error | undefined
-  readonly #given: Given
+  readonly #options: Given
 
   private constructor(connected: NativeClient, given: Given) {
     this.#native = connected
-    this.#given = given
-    this.#gone = new Promise((resolve) => (this.#leave = resolve))
-    bridge().opened()
+    this.#options = given
+    this.#ended = new Promise((resolve) => (this.#resolveEnded = resolve))
+    dispatcher().opened()
   }
 
   /**
@@ -105,45 +105,45 @@ export class Client {
   /** Starts a consumer that calls `handler` with up to `batch` messages at once, see {@link BatchHandler}. Otherwise as for single messages. */
   consume<Body = unknown>(options: BatchOptions, handler: BatchHandler<Body>): Promise<Consumer>
   consume(options: ConsumerOptions | BatchOptions, handler: Handler | BatchHandler): Promise<Consumer> {
-    return rejecting(() => this.#consume(options, handler))
+    return rejectOnThrow(() => this.#consume(options, handler))
   }
 
   #consume(options: ConsumerOptions | BatchOptions, handler: Handler | BatchHandler): Promise<Consumer> {
-    const planned = plan(options, handler, this.#given.middleware)
+    const planned = plan(options, handler, this.#options.middleware)
     if (this.#closing !== undefined) return Promise.reject(clientClosed())
     if (planned.signal?.aborted === true) return Promise.reject(planned.signal.reason)
-    const listening = new native.Listening()
+    const listening = new native.ListenerFlag()
     if (planned.onEvent !== undefined) listening.begin()
-    const id = bridge().number()
+    const id = dispatcher().number()
     let tries: Connecting | undefined
     const begin = (ticket: number): void => {
-      tries = asked(() => this.#native.subscribe(bridge().native, ticket, planned.native, id, listening))
+      tries = callNative(() => this.#native.subscribe(dispatcher().native, ticket, planned.native, id, listening))
       connecting.add(tries)
     }
-    const subscribing = bridge().ask<Subscription>(begin, { settled: () => void connecting.delete(tries as Connecting) })
+    const subscribing = dispatcher().run<Subscription>(begin, { settled: () => void connecting.delete(tries as Connecting) })
     // The first messages and events may arrive before the answer is read.
-    const told: string[] = []
-    bridge().subscribe(id, { arrived: () => {}, told: (row) => void told.push(row), dry: () => {} })
+    const earlyEvents: string[] = []
+    dispatcher().subscribe(id, { arrived: () => {}, event: (row) => void earlyEvents.push(row), loopEmpty: () => {} })
     const consuming = subscribing.then(
       (subscription) => {
         const closing = this.#closing !== undefined
-        const checkEnd = (): void => asked(() => this.#native.checkEnd())
-        const consumer = consumerOf(planned, { id, subscription, listening, told, closing, checkEnd })
+        const checkEnd = (): void => callNative(() => this.#native.checkEnd())
+        const consumer = consumerOf(planned, { id, subscription, listening, earlyEvents, closing, checkEnd })
         this.#consumers.add(consumer)
         const forget = (): void => void this.#consumers.delete(consumer)
         consumer.closed.then(forget, (error: Error) => {
           forget()
           this.#refused ??= error
-          this.#leave()
+          this.#resolveEnded()
         })
         return consumer
       },
       (error: unknown) => {
-        bridge().unsubscribe(id)
+        dispatcher().unsubscribe(id)
         throw error
       },
     )
-    return planned.signal === undefined ? consuming : unlessAborted(consuming, planned.signal, closing(consuming, () => tries?.giveUp()))
+    return planned.signal === undefined ? consuming : unlessAborted(consuming, planned.signal, closeWhenMade(consuming, () => tries?.giveUp()))
   }
 
   /**
@@ -159,45 +159,45 @@ export class Client {
    * still publish. With `publishMiddleware` the order is that in which the middleware lets them through.
    */
   publish(routingKey: string, body: Body, options: PublishOptions = {}): Promise<void> {
-    if (options?.signal === undefined) return this.#publishWhole(routingKey, body, options)
+    if (options?.signal === undefined) return this.#publishWithOptions(routingKey, body, options)
     const { signal, ...others } = options
-    return rejecting(() => {
+    return rejectOnThrow(() => {
       abortSignal(signal).throwIfAborted()
-      return unlessAborted(this.#publishWhole(routingKey, body, others), signal)
+      return unlessAborted(this.#publishWithOptions(routingKey, body, others), signal)
     })
   }
 
-  #publishWhole(routingKey: string, body: Body, options: PublishOptions): Promise<void> {
-    return rejecting(() => {
-      if (this.#given.publishMiddleware.length === 0) return this.#publish(routingKey, body, options, this.#drained)
+  #publishWithOptions(routingKey: string, body: Body, options: PublishOptions): Promise<void> {
+    return rejectOnThrow(() => {
+      if (this.#options.publishMiddleware.length === 0) return this.#publish(routingKey, body, options, this.#drained)
       publishable(options)
-      return this.#drained ? Promise.reject(clientClosed()) : this.#publishWithin(routingKey, body, options)
+      return this.#drained ? Promise.reject(clientClosed()) : this.#publishWithMiddleware(routingKey, body, options)
     })
   }
 
   /** It counts as a publish from its beginning: what is in a middleware when the client closes is still sent. */
-  async #publishWithin(routingKey: string, body: Body, options: PublishOptions): Promise<void> {
+  async #publishWithMiddleware(routingKey: string, body: Body, options: PublishOptions): Promise<void> {
     this.#publishing++
     try {
       const send = (options: PublishOptions): Promise<void> => this.#publish(routingKey, body, options)
-      await publishWithin(this.#given.publishMiddleware, send, routingKey, body, options)
+      await publishThroughMiddleware(this.#options.publishMiddleware, send, routingKey, body, options)
     } finally {
-      this.#answered()
+      this.#publishEnded()
     }
   }
 
   #publish(routingKey: string, body: Body, options: PublishOptions, isClosed = false): Promise<void> {
     const message = outgoing(routingKey, body, options)
     if (isClosed) return Promise.reject(clientClosed())
-    const publishing = bridge().ask<void>(
-      (ticket) => asked(() => this.#native.publish(bridge().native, ticket, message)),
-      { settled: () => this.#answered() },
+    const publishing = dispatcher().run<void>(
+      (ticket) => callNative(() => this.#native.publish(dispatcher().native, ticket, message)),
+      { settled: () => this.#publishEnded() },
     )
     this.#publishing++
     return publishing
   }
 
-  #answered(): void {
+  #publishEnded(): void {
     if (--this.#publishing === 0) this.#published()
   }
 
@@ -248,7 +248,7 @@ export class Client {
   async run(signals: readonly NodeJS.Signals[] = ['SIGINT', 'SIGTERM']): Promise<void> {
     if (!Array.isArray(signals)) throw new InvalidTypeError(`\`signals\` must be an array of names, not ${kind(signals)}`)
     for (const signal of signals as unknown[]) {
-      if (typeof signal === 'string' && Object.hasOwn(constants.signals, signal) && !UNHEARD.includes(signal)) continue
+      if (typeof signal === 'string' && Object.hasOwn(constants.signals, signal) && !UNCATCHABLE.includes(signal)) continue
       throw new InvalidOptionError(`\`signals\` names no signal that can be heard: ${inspect(signal)}`)
     }
     return this.#run(signals)
@@ -256,27 +256,27 @@ export class Client {
 
   async #run(signals: readonly NodeJS.Signals[]): Promise<void> {
     if (this.#closing !== undefined) throw clientClosed()
-    const forget = (): void => signals.forEach((signal) => process.off(signal, hear))
-    let heard = false
-    const hear = (signal: NodeJS.Signals): void => {
-      if (heard) {
+    const forget = (): void => signals.forEach((signal) => process.off(signal, onSignal))
+    let wasSignalled = false
+    const onSignal = (signal: NodeJS.Signals): void => {
+      if (wasSignalled) {
         forget()
         process.kill(process.pid, signal)
         return
       }
-      heard = true
+      wasSignalled = true
       void this.close()
     }
-    signals.forEach((signal) => process.on(signal, hear))
-    bridge().hold()
+    signals.forEach((signal) => process.on(signal, onSignal))
+    dispatcher().hold()
     try {
-      await this.#gone
+      await this.#ended
       if (this.#refused !== undefined) {
         await this.close()
         throw this.#refused
       }
     } finally {
-      bridge().release()
+      dispatcher().release()
       forget()
     }
   }
@@ -301,18 +301,18 @@ export class Client {
       while (this.#publishing > 0) {
         let look: NodeJS.Timeout | undefined
         const troubled = this.trouble() !== null
-        const looks = new Promise<void>((resolve) => (look = timer(GOODBYE, resolve)))
+        const looks = new Promise<void>((resolve) => (look = timer(CLOSE_TIMEOUT, resolve)))
         await Promise.race([new Promise<void>((resolve) => (this.#published = resolve)), looks])
         clearTimeout(look)
         if (troubled && this.trouble() !== null) break
       }
-      await bridge().ask<undefined>((ticket) => this.#native.close(bridge().native, ticket))
+      await dispatcher().run<undefined>((ticket) => this.#native.close(dispatcher().native, ticket))
     } finally {
       // The function may hold the client, which holds it.
-      if (this.#given.credentials !== undefined) bridge().forget(this.#given.credentials)
+      if (this.#options.credentials !== undefined) dispatcher().forget(this.#options.credentials)
       this.#drained = true
-      this.#leave()
-      bridge().closed()
+      this.#resolveEnded()
+      dispatcher().closed()
     }
   }
 
@@ -326,9 +326,9 @@ export class Client {
 }
 
 /** Signals that no process can handle. */
-const UNHEARD = ['SIGKILL', 'SIGSTOP']
+const UNCATCHABLE = ['SIGKILL', 'SIGSTOP']
 /** How long `close()` waits for publishes while the broker is in trouble, in milliseconds. */
-const GOODBYE = 2_000
+const CLOSE_TIMEOUT = 2_000
 const KNOWN = ['appVersion', 'queueType', 'credentials', 'wait', 'endWhenRefused', 'middleware', 'publishMiddleware', 'signal']
 
 /** Connections and subscriptions that are being made. Garbage collection would stop them. */
@@ -353,7 +353,7 @@ function urlText(url: unknown): string {
  *     await rmq.run()
  */
 export function connect(url?: string | readonly string[], options: ConnectOptions = {}): Promise<Client> {
-  return rejecting(() => connectTo(url, options))
+  return rejectOnThrow(() => connectTo(url, options))
 }
 
 function connectTo(url: string | readonly string[] | undefined, options: ConnectOptions): Promise<Client> {
@@ -370,33 +370,33 @@ function connectTo(url: string | readonly string[] | undefined, options: Connect
   const middleware = functions('middleware', options.middleware)
   const publishMiddleware = functions('publishMiddleware', options.publishMiddleware)
   if (signal !== undefined) abortSignal(signal)
-  asked(() => native.checkUrl(address))
+  callNative(() => native.checkUrl(address))
   if (signal?.aborted === true) return Promise.reject(signal.reason)
-  const asks = credentials === undefined ? undefined : asking(credentials)
+  const asks = credentials === undefined ? undefined : registerCredentials(credentials)
   let tries: Connecting | undefined
   const begin = (ticket: number): void => {
-    const { native: own } = bridge()
+    const { native: own } = dispatcher()
     try {
-      tries = asked(() =>
+      tries = callNative(() =>
         native.connect(own, ticket, address, appVersion, queueType ?? null, wait, endWhenRefused, asks ?? null),
       )
     } catch (error) {
-      if (asks !== undefined) bridge().forget(asks)
+      if (asks !== undefined) dispatcher().forget(asks)
       throw error
     }
     connecting.add(tries)
   }
-  const connected = bridge()
-    .ask<NativeClient>(begin, { settled: () => void connecting.delete(tries as Connecting) })
+  const connected = dispatcher()
+    .run<NativeClient>(begin, { settled: () => void connecting.delete(tries as Connecting) })
     .then((native) => clientOf(native, { credentials: asks, middleware, publishMiddleware }))
-  return signal === undefined ? connected : unlessAborted(connected, signal, closing(connected, () => tries?.giveUp()))
+  return signal === undefined ? connected : unlessAborted(connected, signal, closeWhenMade(connected, () => tries?.giveUp()))
 }
 
 /**
  * Makes what was thrown at the call a rejection, so that one way of catching errors catches all. Not an async function: that would resolve
  * later than the promise of `call`, and a handler could begin first.
  */
-function rejecting<T>(call: () => Promise<T>): Promise<T> {
+function rejectOnThrow<T>(call: () => Promise<T>): Promise<T> {
   try {
     return call()
   } catch (error) {
@@ -405,7 +405,7 @@ function rejecting<T>(call: () => Promise<T>): Promise<T> {
 }
 
 /** Gives up what is being made, and closes what is made all the same. */
-function closing<T extends { close(): Promise<void> }>(making: Promise<T>, giveUp: () => void): () => void {
+function closeWhenMade<T extends { close(): Promise<void> }>(making: Promise<T>, giveUp: () => void): () => void {
   return () => {
     giveUp()
     making.then(

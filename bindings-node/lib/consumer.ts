@@ -3,24 +3,24 @@
 import { AsyncResource } from 'node:async_hooks'
 import { EventEmitter, captureRejectionSymbol } from 'node:events'
 
-import { Batches } from './batches.js'
-import { BY_HAND, bridge } from './bridge.js'
+import { BatchWorkers } from './batch_workers.js'
+import { MANUAL_DESTROY, dispatcher } from './notifications.js'
 import { camel } from './errors.js'
 import { type Event, type Events, known, made as event } from './events.js'
 import { log } from './log.js'
-import type { Listening, Subscription } from './native.js'
+import type { ListenerFlag, Subscription } from './native.js'
 import type { Plan } from './options.js'
 import { isThenable, message, shown, stack } from './outcome.js'
 import { setImmediate } from './timers.js'
-import { Singles } from './singles.js'
+import { SingleWorkers } from './single_workers.js'
 
 /** An accepted subscription, and what else its consumer needs. @internal */
-export interface Subscribed {
+export interface NewSubscription {
   id: number
   subscription: Subscription
-  listening: Listening
+  listening: ListenerFlag
   /** Events that came before there was a listener, as JSON. */
-  told: string[]
+  earlyEvents: string[]
   /** Whether its client is closing already. */
   closing: boolean
   /** Throws the error with which the client ended by itself, if it did. */
@@ -28,7 +28,7 @@ export interface Subscribed {
 }
 
 /** The consumer of a subscription. @internal */
-export let consumerOf: (plan: Plan, subscribed: Subscribed) => Consumer
+export let consumerOf: (plan: Plan, subscribed: NewSubscription) => Consumer
 
 /** The counters of a queue since its client was made. All consumers of the queue on that client share them. */
 export interface Stats {
@@ -86,34 +86,34 @@ export class Consumer extends EventEmitter<Events> {
   /** Resolves at the end; rejects if that was a bug. */
   readonly #end: Promise<void>
   readonly #subscription: Subscription
-  readonly #workers: Singles | Batches
-  readonly #listening: Listening
+  readonly #workers: SingleWorkers | BatchWorkers
+  readonly #listening: ListenerFlag
   readonly #onEvent: ((event: Event) => void) | undefined
   /** Handlers and listeners run in the asynchronous context in which `consume` was called. */
-  readonly #context = new AsyncResource('RetryRmqConsumer', BY_HAND)
+  readonly #context = new AsyncResource('RetryRmqConsumer', MANUAL_DESTROY)
   #ended = false
   /** Whether it keeps the process alive. */
   #held = false
 
-  private constructor(plan: Plan, { id, subscription, listening, told, closing, checkEnd }: Subscribed) {
+  private constructor(plan: Plan, { id, subscription, listening, earlyEvents, closing, checkEnd }: NewSubscription) {
     super({ captureRejections: true })
     this.queue = plan.queue
     this.#subscription = subscription
     this.#listening = listening
-    const Kind = plan.native.batch === null ? Singles : Batches
+    const Kind = plan.native.batch === null ? SingleWorkers : BatchWorkers
     this.#workers = new Kind(plan, subscription, id, this.#context)
     this.#onEvent = plan.onEvent
-    const tell = (row: string): void => this.#context.runInAsyncScope(this.#read, this, row)
-    let early: string[] | undefined = told
-    bridge().subscribe(id, {
+    const deliver = (row: string): void => this.#context.runInAsyncScope(this.#decode, this, row)
+    let queued: string[] | undefined = earlyEvents
+    dispatcher().subscribe(id, {
       arrived: () => this.#workers.arrived(),
-      told: (row) => void (early === undefined ? tell(row) : early.push(row)),
-      dry: () => this.#drain(),
+      event: (row) => void (queued === undefined ? deliver(row) : queued.push(row)),
+      loopEmpty: () => this.#drain(),
     })
     // Later, so that the caller of `consume` has this consumer, and its listeners on it, before the first handler runs.
     setImmediate(() => {
-      early = undefined
-      told.forEach(tell)
+      queued = undefined
+      earlyEvents.forEach(deliver)
       this.#workers.start()
     })
     if (plan.keepAlive) this.ref()
@@ -123,11 +123,11 @@ export class Consumer extends EventEmitter<Events> {
       this.#ended = true
       plan.signal?.removeEventListener('abort', abort)
       this.#workers.ended()
-      bridge().unsubscribe(id)
+      dispatcher().unsubscribe(id)
       this.unref()
       this.#context.emitDestroy()
     }
-    this.#end = bridge().ask<undefined>((ticket) => subscription.waitClosed(bridge().native, ticket), { idle: true, settled })
+    this.#end = dispatcher().run<undefined>((ticket) => subscription.waitClosed(dispatcher().native, ticket), { idle: true, settled })
     this.closed = this.#end.then(checkEnd)
     this.closed.catch(() => {}) // no unhandled rejection if nobody waits for it
     // If the caller has aborted meanwhile, no handler may begin.
@@ -147,7 +147,7 @@ export class Consumer extends EventEmitter<Events> {
   ref(): this {
     if (!this.#held && !this.#ended) {
       this.#held = true
-      bridge().hold()
+      dispatcher().hold()
     }
     return this
   }
@@ -160,7 +160,7 @@ export class Consumer extends EventEmitter<Events> {
   unref(): this {
     if (this.#held) {
       this.#held = false
-      bridge().release()
+      dispatcher().release()
     }
     return this
   }
@@ -172,11 +172,11 @@ export class Consumer extends EventEmitter<Events> {
   async close(): Promise<void> {
     if (this.#ended) return
     this.#workers.close()
-    bridge().hold()
+    dispatcher().hold()
     try {
       await this.#end
     } finally {
-      bridge().release()
+      dispatcher().release()
     }
   }
 
@@ -190,8 +190,8 @@ export class Consumer extends EventEmitter<Events> {
     if (this.#ended) return
     this.#workers.stop()
     this.#workers.ended()
-    bridge().hold()
-    const release = (): void => bridge().release()
+    dispatcher().hold()
+    const release = (): void => dispatcher().release()
     this.#end.then(release, release)
   }
 
@@ -217,7 +217,7 @@ export class Consumer extends EventEmitter<Events> {
   }
 
   /** Tells an event. One that cannot be read must not end the process, nor keep the consumer from starting. */
-  #read(row: string): void {
+  #decode(row: string): void {
     let read: Event
     try {
       read = event(row)
@@ -226,10 +226,10 @@ export class Consumer extends EventEmitter<Events> {
       log('error', 'an event could not be decoded', fields, `: ${fields.error}: ${row.slice(0, 1024)}`)
       return
     }
-    this.#tell(read)
+    this.#emit(read)
   }
 
-  #tell(event: Event): void {
+  #emit(event: Event): void {
     const { name } = event
     try {
       const returned: unknown = this.#onEvent?.(event)

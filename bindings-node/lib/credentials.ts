@@ -2,7 +2,7 @@
 
 import { AsyncResource } from 'node:async_hooks'
 
-import { BY_HAND, bridge } from './bridge.js'
+import { MANUAL_DESTROY, dispatcher } from './notifications.js'
 import { type Duration, milliseconds } from './duration.js'
 import { InvalidOptionError, InvalidTypeError, kind } from './errors.js'
 import { onlyKnown, string } from './options.js'
@@ -43,47 +43,47 @@ const WITHDRAWN = 'nobody awaits this login any more: the client was closed, or 
 /** The most of an error's message that is shown. */
 const MOST_TEXT = 1024
 
-/** Registers the function with the bridge, and returns its number. It runs in the asynchronous context of this call. @internal */
-export function asking(credentials: unknown): number {
+/** Registers the function with the dispatcher, and returns its number. It runs in the asynchronous context of this call. @internal */
+export function registerCredentials(credentials: unknown): number {
   if (typeof credentials !== 'function') {
     throw new InvalidTypeError(`\`credentials\` must be a function that returns { user, password }, not ${kind(credentials)}`)
   }
-  const context = new AsyncResource('RetryRmqCredentials', BY_HAND)
-  const own = bridge()
+  const context = new AsyncResource('RetryRmqCredentials', MANUAL_DESTROY)
+  const own = dispatcher()
   let running = 0
-  return own.asks({
-    question: (question) => {
+  return own.addCredentialProvider({
+    request: (request) => {
       if (running >= MOST_CALLS) {
-        own.native.refuse(question, `${MOST_CALLS} calls of it have not ended; have it give up after 20 seconds`)
+        own.native.refuse(request, `${MOST_CALLS} calls of it have not ended; have it give up after 20 seconds`)
         return
       }
       running++
       const call = { own, context, credentials: credentials as Credentials }
-      void context.runInAsyncScope(answer, undefined, call, question).finally(() => running--)
+      void context.runInAsyncScope(answer, undefined, call, request).finally(() => running--)
     },
     forgotten: () => void context.emitDestroy(),
   })
 }
 
 interface Call {
-  /** The bridge that asks. A call may outlive it. */
-  own: ReturnType<typeof bridge>
+  /** The dispatcher that asks. A call may outlive it. */
+  own: ReturnType<typeof dispatcher>
   context: AsyncResource
   credentials: Credentials
 }
 
-async function answer({ own, context, credentials }: Call, question: number): Promise<void> {
+async function answer({ own, context, credentials }: Call, request: number): Promise<void> {
   const controller = new AbortController()
   const abort = (): void => controller.abort(new DOMException(WITHDRAWN, 'AbortError'))
   // Who listens to the signal is in the context of the caller, too.
-  const answered = own.whileAwaited(question, () => context.runInAsyncScope(abort))
+  const batchResults = own.onWithdrawn(request, () => context.runInAsyncScope(abort))
   try {
     const { user, password, expiresIn } = read(await credentials({ signal: controller.signal }))
-    own.native.answer(question, user, password, expiresIn ?? null)
+    own.native.answer(request, user, password, expiresIn ?? null)
   } catch (error) {
-    own.native.refuse(question, why(error))
+    own.native.refuse(request, why(error))
   } finally {
-    answered()
+    batchResults()
   }
 }
 

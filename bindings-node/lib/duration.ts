@@ -1,6 +1,6 @@
 /** Durations: milliseconds, or a string such as `"5s"`. */
 
-import { InvalidOptionError, InvalidTypeError, asked, kind } from './errors.js'
+import { InvalidOptionError, InvalidTypeError, callNative, kind } from './errors.js'
 import { native } from './native.js'
 import { setTimeout } from './timers.js'
 
@@ -17,7 +17,7 @@ export function bounded(ms: number): number {
 
 /** The duration in milliseconds. Throws with the name of the option. @internal */
 export function milliseconds(value: Duration, option: string): number {
-  if (typeof value === 'string') return asked(() => native.parseDuration(value), option)
+  if (typeof value === 'string') return callNative(() => native.parseDuration(value), option)
   if (typeof value !== 'number') {
     throw new InvalidTypeError(
       `\`${option}\` must be a number of milliseconds or a string such as '5s', not ${kind(value)}`,

@@ -284,7 +284,7 @@ function isNative(thrown: unknown): thrown is Thrown {
 }
 
 /** Calls the native half, and turns its errors into errors of this package. @internal */
-export function asked<T>(call: () => T, about?: string): T {
+export function callNative<T>(call: () => T, about?: string): T {
   try {
     return call()
   } catch (thrown) {

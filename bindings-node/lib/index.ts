@@ -79,5 +79,5 @@ export {
   type PolicyOptions,
 } from './policy.js'
 export type { Body, PublishOptions } from './publish.js'
-export { ValidationError, typed, type StandardIssue, type StandardResult, type StandardSchema, type TypedOptions } from './typed.js'
+export { ValidationError, typed, type StandardIssue, type StandardResult, type StandardSchema, type TypedOptions } from './typed_bodies.js'
 export { Decimal, type HeaderInput, type HeaderValue, type Headers } from './values.js'

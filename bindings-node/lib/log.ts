@@ -124,11 +124,11 @@ export function setLogger(logger: Logger | FieldsFirstLogger | FieldsLastLogger 
 }
 
 /** Control characters, line ends, and marks that change the direction of text. */
-const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g
+const CONTROL_CHARACTERS = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g
 
 /** A text on one line, with escapes for characters that a terminal obeys: publishers choose parts of it. @internal */
 export function escaped(text: string): string {
-  return text.replace(UNSEEN, (character) => {
+  return text.replace(CONTROL_CHARACTERS, (character) => {
     const short = { '\n': '\\n', '\r': '\\r', '\t': '\\t' }[character]
     return short ?? `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`
   })

@@ -4,7 +4,7 @@ import { inspect, type InspectOptions } from 'node:util'
 
 import { type Batch, native } from './native.js'
 import { type Headers, date, readTable } from './values.js'
-import { u64 } from './wire.js'
+import { u64 } from './byte_writer.js'
 
 /** The AMQP properties of a message that are set, without the headers. */
 export interface Properties {

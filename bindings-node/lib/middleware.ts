@@ -7,7 +7,7 @@ import type { Message } from './message.js'
 import type { Context, Handler } from './options.js'
 import { isSignal } from './outcome.js'
 import type { Body, PublishOptions } from './publish.js'
-import { undone } from './returned.js'
+import { unfinishedWork } from './result_check.js'
 import type { HeaderInput } from './values.js'
 
 /**
@@ -81,26 +81,26 @@ export function functions<F>(option: string, value: readonly F[] | undefined): r
 }
 
 /** What runs within the middleware of one attempt or publish, and failures of it that nobody has heard of. */
-class Rest {
+class MiddlewareRun {
   running = 0
-  readonly unheard = new Map<Result, unknown>()
+  readonly unhandled = new Map<ObservedPromise, unknown>()
 }
 
 /**
  * What `next` returns. Whoever waits for a promise calls its `then`, also by `await`, `return`, `catch`, `finally` and `Promise.all`. What
  * `then` returns is watched in the same way, because it passes failures on.
  */
-class Result extends Promise<unknown> {
-  #rest: Rest | undefined
-  #isHeard = false
+class ObservedPromise extends Promise<unknown> {
+  #run: MiddlewareRun | undefined
+  #isObserved = false
 
   // `then` would call the constructor otherwise; and `await` calls `then` only if this is not a plain promise.
   static override get [Symbol.species](): PromiseConstructor {
     return Promise
   }
 
-  static of(promise: Promise<unknown>, rest: Rest, done: () => void = () => {}): Result {
-    const result: Result = new Result((resolve, reject) => {
+  static of(promise: Promise<unknown>, run: MiddlewareRun, done: () => void = () => {}): ObservedPromise {
+    const result: ObservedPromise = new ObservedPromise((resolve, reject) => {
       promise.then(
         (value) => {
           done()
@@ -108,12 +108,12 @@ class Result extends Promise<unknown> {
         },
         (error: unknown) => {
           done()
-          if (!result.#isHeard) rest.unheard.set(result, error)
+          if (!result.#isObserved) run.unhandled.set(result, error)
           reject(error as Error) // unhandled, if nobody awaits it: it is not hidden here
         },
       )
     })
-    result.#rest = rest
+    result.#run = run
     return result
   }
 
@@ -122,10 +122,10 @@ class Result extends Promise<unknown> {
     rejected?: ((error: unknown) => B | PromiseLike<B>) | null,
   ): Promise<A | B> {
     const then = super.then(fulfilled, rejected)
-    if (this.#rest === undefined) return then
-    this.#isHeard = true
-    this.#rest.unheard.delete(this)
-    return Result.of(then, this.#rest) as Promise<A | B>
+    if (this.#run === undefined) return then
+    this.#isObserved = true
+    this.#run.unhandled.delete(this)
+    return ObservedPromise.of(then, this.#run) as Promise<A | B>
   }
 }
 
@@ -133,27 +133,27 @@ class Result extends Promise<unknown> {
  * Calls the functions around each other, the first as the outermost, and `last` within them. It begins at once, so that what was called in
  * some order begins in that order.
  */
-async function nested<F, T>(
+async function runNested<F, T>(
   all: readonly F[],
   call: (one: F, next: (given?: T) => Promise<unknown>) => unknown,
   last: () => unknown,
   given: T,
 ): Promise<unknown> {
-  const rest = new Rest()
-  const from = async (at: number, other: T | undefined): Promise<unknown> => {
+  const run = new MiddlewareRun()
+  const runFrom = async (at: number, other: T | undefined): Promise<unknown> => {
     if (other !== undefined && other !== given) {
       throw new InvalidTypeError(`\`next\` takes nothing, or the object that the middleware was called with, not ${kind(other)}`)
     }
     const one = all[at]
     if (one === undefined) return last()
     return call(one, (other) => {
-      rest.running++
-      return Result.of(from(at + 1, other), rest, () => rest.running--)
+      run.running++
+      return ObservedPromise.of(runFrom(at + 1, other), run, () => run.running--)
     })
   }
-  const value = await from(0, undefined)
-  if (rest.running > 0) throw new Error('a middleware returned before `next` was done; write `await next()` or `return next()`')
-  for (const error of rest.unheard.values()) throw error
+  const value = await runFrom(0, undefined)
+  if (run.running > 0) throw new Error('a middleware returned before `next` was done; write `await next()` or `return next()`')
+  for (const error of run.unhandled.values()) throw error
   return value
 }
 
@@ -165,23 +165,23 @@ export function outermost(middleware: Middleware, handler: Handler): Handler {
 }
 
 /** The handler within its middleware; the handler itself if there is none. @internal */
-export function within(given: readonly Middleware[], handler: Handler & { readonly [OUTERMOST]?: Middleware }): Handler {
+export function withMiddleware(given: readonly Middleware[], handler: Handler & { readonly [OUTERMOST]?: Middleware }): Handler {
   const all = handler[OUTERMOST] === undefined ? given : [handler[OUTERMOST], ...given]
   if (all.length === 0) return handler
   return (message, context) => {
     const handle = async (): Promise<unknown> => {
       const value: unknown = await handler(message, context)
       // A middleware need not return what `next` resolves with, and must not hide that the handler has failed.
-      const failure = isSignal(value) ? value : undone(value)
+      const failure = isSignal(value) ? value : unfinishedWork(value)
       if (failure !== undefined) throw failure
       return value
     }
-    return nested(all, (one, next) => one(message, next, context), handle, message)
+    return runNested(all, (one, next) => one(message, next, context), handle, message)
   }
 }
 
 /** A message for the middleware of a client. */
-function published(routingKey: string, body: Body, options: PublishOptions): Publish {
+function publishArgument(routingKey: string, body: Body, options: PublishOptions): Publish {
   const { exchange = '', headers = {}, ...properties } = options
   const fixed = { exchange, routingKey, body }
   const publish = { ...properties, headers: { ...headers } }
@@ -190,17 +190,17 @@ function published(routingKey: string, body: Body, options: PublishOptions): Pub
 }
 
 /** Publishes within the middleware of a client. @internal */
-export async function publishWithin(
+export async function publishThroughMiddleware(
   all: readonly PublishMiddleware[],
   send: (options: PublishOptions) => Promise<void>,
   routingKey: string,
   body: Body,
   options: PublishOptions,
 ): Promise<void> {
-  const publish = published(routingKey, body, options)
+  const publish = publishArgument(routingKey, body, options)
   const last = (): Promise<void> => {
     const { routingKey: _, body: __, headers, ...options } = publish
     return send(Object.keys(headers).length === 0 ? options : { ...options, headers })
   }
-  await nested(all, (one, next) => one(publish, next as PublishNext), last, publish)
+  await runNested(all, (one, next) => one(publish, next as PublishNext), last, publish)
 }

@@ -9,24 +9,24 @@ export interface Batch {
 }
 
 /** @internal */
-export interface Bridge {
-  news(): News
-  answer(question: number, user: string, password: string, expiresIn: number | null): void
-  refuse(question: number, why: string): void
+export interface NotificationQueue {
+  fetch(): Notifications
+  answer(request: number, user: string, password: string, expiresIn: number | null): void
+  refuse(request: number, why: string): void
   end(): void
 }
 
-/** Mostly there is only one kind of news. @internal */
-export interface News {
+/** Mostly there is only one kind. @internal */
+export interface Notifications {
   done?: number[]
-  brought?: { ticket: number; value: unknown }[]
-  refused?: { ticket: number; code: string; message: string; detail: string }[]
+  completed?: { ticket: number; value: unknown }[]
+  failed?: { ticket: number; code: string; message: string; detail: string }[]
   ready?: number[]
   /** The number of a subscription, and its event as JSON. */
   events?: [subscription: number, row: string][]
   missed?: number
-  questions?: { function: number; question: number }[]
-  /** Questions to which nobody awaits the answer any more. */
+  credentialRequests?: { function: number; request: number }[]
+  /** Requests to which nobody awaits the answer any more. */
   withdrawn?: number[]
   forgotten?: number[]
   lines?: Line[]
@@ -49,7 +49,7 @@ export interface Options {
 }
 
 /** @internal */
-export interface Listening {
+export interface ListenerFlag {
   begin(): void
 }
 
@@ -60,10 +60,10 @@ export interface Connecting {
 
 /** @internal */
 export interface Client {
-  subscribe(bridge: Bridge, ticket: number, options: Options, id: number, listening: Listening): Connecting
-  publish(bridge: Bridge, ticket: number, message: Uint8Array): void
-  parked(bridge: Bridge, ticket: number, queue: string): void
-  close(bridge: Bridge, ticket: number): void
+  subscribe(notifications: NotificationQueue, ticket: number, options: Options, id: number, listening: ListenerFlag): Connecting
+  publish(notifications: NotificationQueue, ticket: number, message: Uint8Array): void
+  parked(notifications: NotificationQueue, ticket: number, queue: string): void
+  close(notifications: NotificationQueue, ticket: number): void
   metricsText(): string
   trouble(): string | null
   checkEnd(): void
@@ -75,22 +75,22 @@ export interface Client {
 /** @internal */
 export interface Subscription {
   take(ended: boolean): Batch | null
-  listen(bridge: Bridge, id: number): 'some' | 'none' | 'ended'
+  listen(notifications: NotificationQueue, id: number): 'some' | 'none' | 'ended'
   settle(handled: Float64Array, count: number, others: Uint8Array | null): void
   giveBack(tokens: Float64Array): void
   close(): void
   abandon(): void
-  waitClosed(bridge: Bridge, ticket: number): void
+  waitClosed(notifications: NotificationQueue, ticket: number): void
   stats(): [string, number][]
 }
 
 /** @internal */
 export interface Walk {
-  next(bridge: Bridge, ticket: number): void
-  replay(bridge: Bridge, ticket: number, record: Record): void
-  replayTo(bridge: Bridge, ticket: number, record: Record, queue: string): void
-  drop(bridge: Bridge, ticket: number, record: Record): void
-  close(bridge: Bridge, ticket: number): void
+  next(notifications: NotificationQueue, ticket: number): void
+  replay(notifications: NotificationQueue, ticket: number, record: Record): void
+  replayTo(notifications: NotificationQueue, ticket: number, record: Record, queue: string): void
+  drop(notifications: NotificationQueue, ticket: number, record: Record): void
+  close(notifications: NotificationQueue, ticket: number): void
   readonly remaining: number
   readonly others: number
   readonly missed: number
@@ -114,12 +114,12 @@ export interface Simulation {
 /** @internal */
 export interface Native {
   VERSION: string
-  Bridge: new (wake: () => void) => Bridge
+  NotificationQueue: new (wake: () => void) => NotificationQueue
   Options: new (given: string) => Options
-  Listening: new () => Listening
+  ListenerFlag: new () => ListenerFlag
   Simulation: new (options: Options) => Simulation
   connect(
-    bridge: Bridge,
+    notifications: NotificationQueue,
     ticket: number,
     url: string,
     appVersion: string,
@@ -133,7 +133,7 @@ export interface Native {
   durationText(ms: number): string
   readPolicy(text: string): { text: string; retries: number; delays: number[] }
   history(headers: Uint8Array): string
-  live(): [string, number][]
+  liveObjects(): [string, number][]
   wantAllLines(): void
 }
 

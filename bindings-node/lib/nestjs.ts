@@ -31,6 +31,6 @@ export {
   type RetryConsumeOptions,
   type RetryRmqModuleOptions,
 } from './nestjs/options.js'
-export { isFatal } from './nestjs/packet.js'
+export { isFatal } from './nestjs/rpc_protocol.js'
 export { RetryRmqPublisher, type PublisherOptions } from './nestjs/publisher.js'
 export { RetryRmqTesting, type PublishedMessage } from './nestjs/testing.js'

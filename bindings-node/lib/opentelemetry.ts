@@ -30,13 +30,13 @@ import {
   trace,
 } from '@opentelemetry/api'
 
-import { answered, ordered } from './answers.js'
+import { batchResults, withOwnArray } from './batch_results.js'
 import { InvalidTypeError, RetryRmqError, kind } from './errors.js'
 import { type Message, sizeOf } from './message.js'
 import type { Middleware, Next, Publish, PublishMiddleware, PublishNext } from './middleware.js'
 import { native } from './native.js'
 import { type BatchHandler, onlyKnown } from './options.js'
-import { isSignal, judged } from './outcome.js'
+import { classify, isSignal } from './outcome.js'
 import { now } from './timers.js'
 import type { Headers } from './values.js'
 
@@ -133,7 +133,7 @@ export class OpenTelemetry {
    */
   batch<Body = unknown>(handler: BatchHandler<Body>): BatchHandler<Body> {
     if (typeof handler !== 'function') throw new InvalidTypeError(`the handler must be a function, not ${kind(handler)}`)
-    const call = ordered(handler as BatchHandler) as BatchHandler<Body>
+    const call = withOwnArray(handler as BatchHandler) as BatchHandler<Body>
     return (messages, ctx) => {
       const [first] = messages as unknown as [Message, ...Message[]]
       const links: Link[] = []
@@ -142,8 +142,8 @@ export class OpenTelemetry {
         if (context !== undefined) links.push({ context, attributes: some({ [MESSAGE_ID]: message.messageId }) })
       }
       const attributes = { [DESTINATION]: first.queue, 'messaging.batch.message_count': messages.length }
-      const told = (value: unknown): Ending => batchEnding(value, messages.length)
-      return this.#process(first.queue, messages.length, { attributes, links }, outside(), () => call(messages, ctx), told, ctx.signal)
+      const endingOf = (value: unknown): Ending => batchEnding(value, messages.length)
+      return this.#process(first.queue, messages.length, { attributes, links }, outside(), () => call(messages, ctx), endingOf, ctx.signal)
     }
   }
 
@@ -158,14 +158,14 @@ export class OpenTelemetry {
     return this.#process(queue, 1, { attributes }, parentOf(message), () => next(), () => ({ outcome: 'ack' }), signal)
   }
 
-  /** Calls the rest of the middleware, or a handler, within a span. `told` says how it ended with what it returned. */
+  /** Calls the rest of the middleware, or a handler, within a span. `endingOf` says how it ended with what it returned. */
   async #process(
     queue: string,
     count: number,
     { attributes, links }: Pick<SpanOptions, 'attributes' | 'links'>,
     parent: Trace,
     call: () => unknown,
-    told: (value: unknown) => Ending,
+    endingOf: (value: unknown) => Ending,
     signal: AbortSignal,
   ): Promise<unknown> {
     const operation = { [SYSTEM]: 'rabbitmq', [OPERATION]: 'process' }
@@ -194,7 +194,7 @@ export class OpenTelemetry {
     signal.addEventListener('abort', abandoned)
     try {
       const value: unknown = await context.with(trace.setSpan(parent, span), call)
-      end(told(value))
+      end(endingOf(value))
       return value
     } catch (error) {
       end(read(error))
@@ -308,14 +308,14 @@ function parentOf(message: Message): Trace {
 
 /** How an attempt ends that threw. A deferral is no failure. */
 function read(error: unknown): { outcome: string; failure?: Failure } {
-  const { what, error: text, type, stack } = judged(error, [], { kinds: false, stack: true })
+  const { what, error: text, type, stack } = classify(error, [], { kinds: false, stack: true })
   if (what === 'defer') return { outcome: what }
   // A signal without a cause has no type in a record, but the conventions want one.
   return { outcome: what, failure: { type: type || (isSignal(error) ? error.name : '_OTHER'), text, stack } }
 }
 
 function batchEnding(value: unknown, count: number): Ending {
-  const answer = answered(value, count)
+  const answer = batchResults(value, count)
   if (answer === undefined) return { outcome: 'ack', failed: 0 }
   if ('all' in answer) return { ...read(answer.all.error), failed: count }
   const endings = answer.each.map((failure): Ending => (failure === undefined ? { outcome: 'ack' } : read(failure.error)))

@@ -2,13 +2,13 @@
 
 import { types } from 'node:util'
 
-import { ordered } from './answers.js'
+import { withOwnArray } from './batch_results.js'
 import { type Duration, milliseconds } from './duration.js'
-import { InvalidOptionError, InvalidTypeError, asked, choices, kind } from './errors.js'
+import { InvalidOptionError, InvalidTypeError, callNative, choices, kind } from './errors.js'
 import type { Event } from './events.js'
 import type { Message } from './message.js'
-import { type Middleware, functions, within } from './middleware.js'
-import { native, type Options } from './native.js'
+import { type Middleware, functions, withMiddleware } from './middleware.js'
+import { type Options, native } from './native.js'
 import { type ErrorClass, Policy, Rule, type RuleInput, errorClass, inputOf } from './policy.js'
 import { isPlain, named } from './values.js'
 
@@ -227,7 +227,7 @@ export function unlessAborted<T>(making: Promise<T>, signal: AbortSignal, giveUp
 
 function policy(value: unknown): string {
   if (value instanceof Policy) return value.text
-  if (typeof value === 'string') return asked(() => native.readPolicy(value), 'retry').text
+  if (typeof value === 'string') return callNative(() => native.readPolicy(value), 'retry').text
   throw new InvalidTypeError(`\`retry\` must be a policy or a string such as 'fixed(5s, retries=3)', not ${kind(value)}`)
 }
 
@@ -381,11 +381,11 @@ export function plan(
   }
   return {
     queue: options.queue,
-    native: asked(() => new native.Options(JSON.stringify(input))),
+    native: callNative(() => new native.Options(JSON.stringify(input))),
     fatal: classes,
     onEvent,
     keepAlive: options.keepAlive === undefined ? true : flag('keepAlive', options.keepAlive),
     signal: signal === undefined ? undefined : abortSignal(signal),
-    handler: isBatch ? ordered(handler as BatchHandler) : within([...outer, ...middleware], handler as Handler),
+    handler: isBatch ? withOwnArray(handler as BatchHandler) : withMiddleware([...outer, ...middleware], handler as Handler),
   }
 }

@@ -5,7 +5,7 @@ import { inspect } from 'node:util'
 import { type Duration, bounded, milliseconds, written } from './duration.js'
 import { InvalidTypeError, kind } from './errors.js'
 import type { ErrorClass } from './policy.js'
-import type { Writer } from './wire.js'
+import type { Writer } from './byte_writer.js'
 
 const BRAND = Symbol.for('retryrmq.signal')
 
@@ -163,19 +163,19 @@ export function isSignal(value: unknown): value is Signal {
  *
  * @internal
  */
-export function judged(
+export function classify(
   thrown: unknown,
   fatal: readonly ErrorClass[],
   wanted: { kinds: boolean; stack: boolean },
 ): End {
   const failure = failureOf(thrown)
   if (failure !== thrown) {
-    const end = judged(failure, [], { ...wanted, stack: true })
+    const end = classify(failure, [], { ...wanted, stack: true })
     return end.what === 'retry' && end.delay === undefined ? { ...end, what: 'fatal' } : end
   }
   const signal = causes(thrown).find(isSignal)
   const what = signal === undefined ? undefined : (peek(signal, BRAND) as Signal[typeof BRAND])
-  const delay = askedFor(peek(signal, 'delay'))
+  const delay = validDelay(peek(signal, 'delay'))
   if (what === 'defer' && delay !== undefined) return { what, delay, error: '', type: '', kinds: [], stack: undefined }
   // The cause of a signal is the failure. Without a cause there is no error type.
   const cause = signal === thrown ? peek(thrown, 'cause') : undefined
@@ -207,12 +207,12 @@ export function judged(
 }
 
 /** The delay of a signal; user code may have changed it. A deferral without a delay would come back at once, forever. */
-function askedFor(delay: unknown): number | undefined {
+function validDelay(delay: unknown): number | undefined {
   return typeof delay === 'number' && delay >= 0 ? bounded(delay) : undefined
 }
 
 /** The end of an attempt that ran longer than its limit, and the reason with which its signal aborts. @internal */
-export function timedOut(limit: number): { end: End; reason: DOMException } {
+export function timeoutEnd(limit: number): { end: End; reason: DOMException } {
   const error = `the handler took longer than ${written(limit)}`
   const end: End = {
     what: 'retry',
@@ -340,16 +340,16 @@ function kinds(thrown: unknown): string[] {
 
 /** The stacks of an error, of the errors it contains, and of its causes. The core cuts it from the middle. @internal */
 export function stack(thrown: unknown): string | undefined {
-  const told: string[] = []
-  const tell = (one: unknown, how: string): void => {
+  const stacks: string[] = []
+  const add = (one: unknown, how: string): void => {
     const text = named(one, 'stack') ?? (isErrorLike(one) ? line(one) : undefined)
-    if (text !== undefined) told.push(told.length === 0 ? ends(text) : `${how}: ${ends(text)}`)
+    if (text !== undefined) stacks.push(stacks.length === 0 ? ends(text) : `${how}: ${ends(text)}`)
   }
   for (const cause of causes(thrown)) {
-    tell(cause, 'caused by')
-    for (const one of gathered(cause)) tell(one, 'one of its errors')
+    add(cause, 'caused by')
+    for (const one of aggregatedErrors(cause)) add(one, 'one of its errors')
   }
-  return told.length === 0 ? undefined : ends(told.join('\n'))
+  return stacks.length === 0 ? undefined : ends(stacks.join('\n'))
 }
 
 /** Both ends of a long stack. */
@@ -358,7 +358,7 @@ function ends(text: string): string {
 }
 
 /** The errors in an `AggregateError`. */
-function gathered(thrown: unknown): unknown[] {
+function aggregatedErrors(thrown: unknown): unknown[] {
   const errors = peek(thrown, 'errors')
   try {
     return Array.isArray(errors) ? errors.slice(0, DEPTH) : []

@@ -1,7 +1,7 @@
 /** Parked messages: read, replayed, dropped. Reading loses no message. */
 
-import { bridge } from './bridge.js'
-import { InvalidTypeError, asked, clientClosed, kind } from './errors.js'
+import { dispatcher } from './notifications.js'
+import { InvalidTypeError, callNative, clientClosed, kind } from './errors.js'
 import type { ParkReason } from './events.js'
 import { type Message, messages } from './message.js'
 import type { Client, Record, Walk } from './native.js'
@@ -86,13 +86,13 @@ export class ParkedMessage {
    * queue.
    */
   replay(): Promise<void> {
-    return bridge().ask<void>((ticket) => asked(() => this.#walk.replay(bridge().native, ticket, this.#record)))
+    return dispatcher().run<void>((ticket) => callNative(() => this.#walk.replay(dispatcher().native, ticket, this.#record)))
   }
 
   /** Like {@link replay}, to a queue of your choice. Rejects with {@link InvalidOptionError} also for a waiting or parking queue. */
   async replayTo(queue: string): Promise<void> {
     const to = string('queue', queue)
-    return bridge().ask<void>((ticket) => asked(() => this.#walk.replayTo(bridge().native, ticket, this.#record, to)))
+    return dispatcher().run<void>((ticket) => callNative(() => this.#walk.replayTo(dispatcher().native, ticket, this.#record, to)))
   }
 
   /**
@@ -102,7 +102,7 @@ export class ParkedMessage {
    * After {@link ConnectionLostError} it may still be parked.
    */
   drop(): Promise<void> {
-    return bridge().ask<void>((ticket) => asked(() => this.#walk.drop(bridge().native, ticket, this.#record)))
+    return dispatcher().run<void>((ticket) => callNative(() => this.#walk.drop(dispatcher().native, ticket, this.#record)))
   }
 
   static {
@@ -183,16 +183,16 @@ export class ParkedMessages implements AsyncIterable<ParkedMessage> {
 
   async *#loop(leaving: Leaving): AsyncGenerator<ParkedMessage, void, undefined> {
     if (this.#closed()) throw clientClosed()
-    const walk = await bridge().ask<Walk>((ticket) => this.#client.parked(bridge().native, ticket, this.queue))
+    const walk = await dispatcher().run<Walk>((ticket) => this.#client.parked(dispatcher().native, ticket, this.queue))
     this.#walk = walk
     let closing: Promise<undefined> | undefined
     const close = (): Promise<undefined> =>
-      (closing ??= bridge().ask<undefined>((ticket) => walk.close(bridge().native, ticket)))
+      (closing ??= dispatcher().run<undefined>((ticket) => walk.close(dispatcher().native, ticket)))
     // Its error is thrown at the end of the loop.
     leaving.now = () => void close().catch(() => {})
     try {
       while (!leaving.wanted) {
-        const record = await bridge().ask<Record | undefined>((ticket) => walk.next(bridge().native, ticket))
+        const record = await dispatcher().run<Record | undefined>((ticket) => walk.next(dispatcher().native, ticket))
         if (record === undefined) return
         yield recordOf(this.queue, walk, record)
       }

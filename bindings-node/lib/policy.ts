@@ -1,7 +1,7 @@
 /** Retry policies, and the rules that choose one. */
 
 import { type Duration, text } from './duration.js'
-import { InvalidOptionError, InvalidTypeError, asked, choices, kind } from './errors.js'
+import { InvalidOptionError, InvalidTypeError, callNative, choices, kind } from './errors.js'
 import { native } from './native.js'
 
 /**
@@ -23,7 +23,7 @@ export class Policy {
     if (typeof text !== 'string') {
       throw new InvalidTypeError(`a policy is a string such as 'fixed(5s, retries=3)', not ${kind(text)}`)
     }
-    const read = asked(() => native.readPolicy(text))
+    const read = callNative(() => native.readPolicy(text))
     this.text = read.text
     this.retries = read.retries
     this.delays = Object.freeze(read.delays)
@@ -208,7 +208,7 @@ export function rule(conditions: Conditions, policy: Policy | string): Rule {
   if (!(policy instanceof Policy) && typeof policy !== 'string') {
     throw new InvalidTypeError(`\`policy\` of a rule must be a policy or a string such as 'fixed(5s)', not ${kind(policy)}`)
   }
-  const read = policy instanceof Policy ? policy : asked(() => native.readPolicy(policy), 'policy')
+  const read = policy instanceof Policy ? policy : callNative(() => native.readPolicy(policy), 'policy')
   return ruleOf({
     policy: read.text,
     routing_key: routingKey,

@@ -6,7 +6,7 @@ import { type Duration, milliseconds } from './duration.js'
 import { InvalidOptionError, InvalidTypeError, TooLargeError, kind } from './errors.js'
 import { flag, onlyKnown, string } from './options.js'
 import { type HeaderInput, asBytes, isPlain, named, timestamp, writeTable } from './values.js'
-import { Writer } from './wire.js'
+import { Writer } from './byte_writer.js'
 
 /** A body: bytes in any kind of memory, or a string, which is sent as UTF-8. */
 export type Body = string | ArrayBufferView | ArrayBuffer

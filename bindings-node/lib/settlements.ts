@@ -3,10 +3,10 @@
 import type { Subscription } from './native.js'
 import { type End, writeEnd } from './outcome.js'
 import { setImmediate } from './timers.js'
-import { Writer } from './wire.js'
+import { Writer } from './byte_writer.js'
 
 /** The most bytes of other outcomes passed to the core at once. */
-const ENDS = 32_768
+const MAX_BYTES = 32_768
 
 /** @internal */
 export class Settlements {
@@ -36,7 +36,7 @@ export class Settlements {
   /** The attempt at the message with this token has ended like this. */
   end(token: number, end: End): void {
     writeEnd(this.#others, token, end)
-    if (this.#others.length >= ENDS) this.flush()
+    if (this.#others.length >= MAX_BYTES) this.flush()
     else this.#flushSoon()
   }
 

@@ -12,19 +12,19 @@
 
 import { types } from 'node:util'
 
-import { answered } from './answers.js'
-import { InvalidOptionError, InvalidTypeError, asked, kind } from './errors.js'
+import { batchResults } from './batch_results.js'
+import { InvalidOptionError, InvalidTypeError, callNative, kind } from './errors.js'
 import type { ParkReason } from './events.js'
 import { MARK, type Message, messages, tokenOf, unmark } from './message.js'
-import { native, type Simulation } from './native.js'
+import { type Simulation, native } from './native.js'
 import { type BatchHandler, type BatchOptions, type ConsumerOptions, type Context, type Handler, plan } from './options.js'
-import { type End, failureOf, isSignal, judged, timedOut, writeEnd } from './outcome.js'
+import { type End, classify, failureOf, isSignal, timeoutEnd, writeEnd } from './outcome.js'
 import { type Body, type PublishOptions, outgoing } from './publish.js'
 import { timer } from './duration.js'
-import { undone } from './returned.js'
+import { unfinishedWork } from './result_check.js'
 import { clearTimeout, now } from './timers.js'
 import { isPlain } from './values.js'
-import { Writer } from './wire.js'
+import { Writer } from './byte_writer.js'
 
 /** A body, or an object with a body and other arguments of `publish`. */
 export type Input = Body | ({ body: Body; routingKey?: string } & PublishOptions)
@@ -110,11 +110,11 @@ export function simulate(
   if (typeof inputs !== 'object' || inputs === null || typeof inputs[Symbol.iterator] !== 'function') {
     throw new InvalidTypeError(`the messages of a simulation must be in an array, not ${kind(inputs)}`)
   }
-  const simulation = asked(() => new native.Simulation(planned.native))
+  const simulation = callNative(() => new native.Simulation(planned.native))
   let count = 0
   for (const input of inputs) {
     const message = published(planned.queue, input, count++)
-    asked(() => simulation.publish(message))
+    callNative(() => simulation.publish(message))
   }
   return run(planned, simulation)
 }
@@ -126,10 +126,10 @@ async function run(planned: Planned, simulation: Simulation): Promise<Simulated>
     const message = messages(planned.queue, batch)[0] as Message
     const index = unmark(message)
     const at = simulation.elapsed
-    const { error, end } = await attempted(planned, message)
+    const { error, end } = await runAttempt(planned, message)
     const out = new Writer()
     writeEnd(out, tokenOf(message), end)
-    const { what, delay, reason, parked } = asked(() => simulation.settle(out.done()))
+    const { what, delay, reason, parked } = callNative(() => simulation.settle(out.done()))
     const became = what as Became
     attempts.push({ index, message, at, number: message.attempt, became, error, delay })
     if (delay === undefined) {
@@ -167,52 +167,52 @@ function published(queue: string, input: Input, index: number): Buffer {
 type Planned = ReturnType<typeof plan>
 
 /** What the handler threw, and how the attempt ended; both `undefined` if it was handled. */
-interface Attempted {
+interface AttemptEnd {
   error: unknown
   end: End | undefined
 }
 
 /** Runs the handler, up to its timeout. */
-async function attempted(planned: Planned, message: Message): Promise<Attempted> {
+async function runAttempt(planned: Planned, message: Message): Promise<AttemptEnd> {
   const limit = planned.native.handlerTimeout
   const controller = new AbortController()
   let limiting: NodeJS.Timeout | undefined
   const began = now()
-  const tooLong = (limit: number): Attempted => {
-    const { end, reason } = timedOut(limit)
+  const timedOutAttempt = (limit: number): AttemptEnd => {
+    const { end, reason } = timeoutEnd(limit)
     return { error: reason, end }
   }
-  const late = new Promise<Attempted>((resolve) => {
+  const late = new Promise<AttemptEnd>((resolve) => {
     if (limit === null) return
     limiting = timer(limit, () => {
-      const attempted = tooLong(limit)
-      resolve(attempted)
-      controller.abort(attempted.error)
+      const ended = timedOutAttempt(limit)
+      resolve(ended)
+      controller.abort(ended.error)
     })
   })
   try {
-    const attempted = await Promise.race([handled(planned, message, { signal: controller.signal }), late])
+    const ended = await Promise.race([runHandler(planned, message, { signal: controller.signal }), late])
     // A handler that blocks the event loop keeps the timer waiting, too.
     const isLate = limit !== null && !controller.signal.aborted && now() - began >= limit
-    return isLate ? tooLong(limit) : attempted
+    return isLate ? timedOutAttempt(limit) : ended
   } finally {
     clearTimeout(limiting)
   }
 }
 
-async function handled(planned: Planned, message: Message, context: Context): Promise<Attempted> {
-  const failed = (error: unknown): Attempted => {
-    const end = judged(error, planned.fatal, { kinds: true, stack: true })
+async function runHandler(planned: Planned, message: Message, context: Context): Promise<AttemptEnd> {
+  const failed = (error: unknown): AttemptEnd => {
+    const end = classify(error, planned.fatal, { kinds: true, stack: true })
     return { error: failureOf(error), end }
   }
   try {
     if (planned.native.batch !== null) {
-      const answer = answered(await (planned.handler as BatchHandler)([message], context), 1)
+      const answer = batchResults(await (planned.handler as BatchHandler)([message], context), 1)
       const failure = answer !== undefined && 'all' in answer ? answer.all : answer?.each[0]
       return failure === undefined ? { error: undefined, end: undefined } : failed(failure.error)
     }
     const value: unknown = await (planned.handler as Handler)(message, context)
-    const error = isSignal(value) ? value : undone(value)
+    const error = isSignal(value) ? value : unfinishedWork(value)
     return error === undefined ? { error: undefined, end: undefined } : failed(error)
   } catch (error) {
     return failed(error)
@@ -221,5 +221,5 @@ async function handled(planned: Planned, message: Message, context: Context): Pr
 
 /** The number of living native objects of this process, by kind. For tests of leaks. */
 export function liveObjects(): { [kind: string]: number } {
-  return Object.fromEntries(native.live())
+  return Object.fromEntries(native.liveObjects())
 }

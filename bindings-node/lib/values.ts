@@ -18,7 +18,7 @@
 import { types } from 'node:util'
 
 import { InvalidOptionError, InvalidTypeError, kind } from './errors.js'
-import type { Writer } from './wire.js'
+import type { Writer } from './byte_writer.js'
 
 /** The value of a header of a received message. An integer is a number if that is exact, otherwise a bigint. */
 export type HeaderValue =

@@ -1,35 +1,35 @@
 /**
- * Runs handlers. `Unit` is what a handler gets: a message (`singles.ts`), or an array of messages (`batches.ts`). What they have in common is
+ * Runs handlers. `Unit` is what a handler gets: a message (`single_workers.ts`), or an array of messages (`batch_workers.ts`). What they have in common is
  * here: when a handler may begin, and how its call ends.
  */
 
 import type { AsyncResource } from 'node:async_hooks'
 
 import { Attempt } from './attempt.js'
-import { bridge } from './bridge.js'
+import { dispatcher } from './notifications.js'
 import { timer, written } from './duration.js'
 import { ClosedError } from './errors.js'
 import { escaped, log } from './log.js'
 import { type Message, messages, tokens } from './message.js'
 import type { Batch, Subscription } from './native.js'
 import type { Plan } from './options.js'
-import { type End, isThenable, judged, timedOut } from './outcome.js'
+import { type End, classify, isThenable, timeoutEnd } from './outcome.js'
 import { Settlements } from './settlements.js'
 import { clearTimeout, now, setImmediate, setTimeout } from './timers.js'
 
 /** After this number of calls, or of milliseconds, the event loop gets its turn. */
-const STRETCH = 64
-const TURN = 4
+const MAX_IN_A_ROW = 64
+const MAX_TURN_MS = 4
 /** How many milliseconds after its handler timeout an attempt ends only because something blocked the event loop. */
-const LAG = 100
-const ADVICE = 'the attempt has failed; move what blocks to a worker thread'
+const BLOCKED_AFTER_MS = 100
+const BLOCKED_ADVICE = 'the attempt has failed; move what blocks to a worker thread'
 /** Whether it was said in this turn of the event loop that it was blocked: all attempts whose time is over end in the same one. */
 let hasWarned = false
 /** How many milliseconds it pauses after a batch that cannot be read: it comes again at once. */
 const FAULT_PAUSE = 500
 
 /** What a line of the log is about. @internal */
-export interface Named {
+export interface LogSubject {
   name: string
   fields: { [name: string]: string | number | undefined }
 }
@@ -43,21 +43,21 @@ export abstract class Workers<Unit> {
   readonly #id: number
   /** Handlers run in this asynchronous context, each in its own copy. */
   readonly #context: AsyncResource
-  readonly #most: number
+  readonly #concurrency: number
   readonly #limit: number | null
   /** Whether the kinds of an error decide. Asked once, because every failure needs it. */
   readonly #hasRules: boolean
   /** Attempts that must be told of the end, because they have a signal or a timer. */
-  readonly #watched = new Set<Attempt>()
+  readonly #endObservers = new Set<Attempt>()
   /** Set when the subscription has ended: the results of running handlers no longer matter. */
-  gone: ClosedError | undefined
+  endedWith: ClosedError | undefined
 
   #running = 0
-  #begun = 0
+  #startedInTurn = 0
   #turnAt = 0
-  /** There are no messages until the bridge says so. */
-  protected listening = false
-  #pumping = false
+  /** There are no messages until a notification says so. */
+  protected isWaiting = false
+  #starting = false
   #yielding = false
   #unreadable = false
   /** No attempt may begin any more. */
@@ -71,7 +71,7 @@ export abstract class Workers<Unit> {
     this.#handler = plan.handler as (unit: Unit, attempt: Attempt) => unknown
     this.#context = context
     this.#id = id
-    this.#most = plan.native.concurrency
+    this.#concurrency = plan.native.concurrency
     this.#limit = plan.native.handlerTimeout
     this.#hasRules = plan.native.hasRules
   }
@@ -79,7 +79,7 @@ export abstract class Workers<Unit> {
   /** What the next handler gets; `undefined` if there is nothing now. */
   protected abstract take(): Unit | undefined
   /** Gives back what was taken and no handler has begun with. */
-  protected abstract returnTheUnstarted(): void
+  protected abstract requeueUnstarted(): void
   /** The attempt ends with what its handler returned. */
   protected abstract returned(unit: Unit, value: unknown): void
   /** The attempt ends with what its handler threw. */
@@ -87,7 +87,7 @@ export abstract class Workers<Unit> {
   /** The attempt ends like this. */
   protected abstract settle(unit: Unit, end: End): void
   /** For a line of the log: its name, and its fields. */
-  protected abstract named(unit: Unit): Named
+  protected abstract logSubject(unit: Unit): LogSubject
 
   start(): void {
     this.arrived()
@@ -97,7 +97,7 @@ export abstract class Workers<Unit> {
   close(): void {
     this.#closing = true
     this.subscription.close()
-    this.returnTheUnstarted()
+    this.requeueUnstarted()
   }
 
   /** Ends now. */
@@ -105,43 +105,43 @@ export abstract class Workers<Unit> {
     this.settlements.flush()
     this.#closing = this.#stopped = true
     this.subscription.close() // or they would come again at once
-    this.returnTheUnstarted()
+    this.requeueUnstarted()
     this.subscription.abandon()
   }
 
   /** The subscription has ended: aborts the signals of running handlers, and clears all timers. */
   ended(): void {
     this.#closing = this.#stopped = true
-    this.gone ??= new ClosedError(`the consumer of ${this.plan.queue} was closed`)
-    for (const attempt of this.#watched) {
+    this.endedWith ??= new ClosedError(`the consumer of ${this.plan.queue} was closed`)
+    for (const attempt of this.#endObservers) {
       clearTimeout(attempt.timer)
-      attempt.give(this.gone)
+      attempt.endWith(this.endedWith)
     }
-    this.#watched.clear()
+    this.#endObservers.clear()
   }
 
   /** Registers an attempt that must be told of the end. */
-  watch(attempt: Attempt): void {
-    this.#watched.add(attempt)
+  observeEnd(attempt: Attempt): void {
+    this.#endObservers.add(attempt)
   }
 
   /** There is something to look at. */
   arrived(): void {
-    this.listening = false
+    this.isWaiting = false
     this.#turn()
-    this.#pump()
+    this.#startAttempts()
   }
 
-  /** Looks for messages, and returns whether there are some. If not, the bridge says when to look again. */
+  /** Looks for messages, and returns whether there are some. If not, a notification says when to look again. */
   #listen(): boolean {
-    if (this.listening || this.#stopped) return false
-    const arrivals = this.subscription.listen(bridge().native, this.#id)
-    this.listening = arrivals !== 'some'
-    return !this.listening
+    if (this.isWaiting || this.#stopped) return false
+    const arrivals = this.subscription.listen(dispatcher().native, this.#id)
+    this.isWaiting = arrivals !== 'some'
+    return !this.isWaiting
   }
 
   #turn(): void {
-    this.#begun = 0
+    this.#startedInTurn = 0
     this.#turnAt = now()
   }
 
@@ -157,36 +157,36 @@ export abstract class Workers<Unit> {
   }
 
   /** Starts as many attempts as may run. */
-  #pump(): void {
-    if (this.#pumping || this.#yielding || this.#running >= this.#most) return
-    this.#pumping = true
-    let through = false
+  #startAttempts(): void {
+    if (this.#starting || this.#yielding || this.#running >= this.#concurrency) return
+    this.#starting = true
+    let isDone = false
     try {
       this.#context.runInAsyncScope(this.#work, this)
-      through = true
+      isDone = true
     } finally {
-      this.#pumping = false
+      this.#starting = false
       // A handler of uncaught errors may keep the process alive; the messages must still be handled then.
-      if (!through) this.#pumpLater()
+      if (!isDone) this.#startLater()
     }
   }
 
   /** Gives the event loop its turn. */
-  #pumpLater(): void {
+  #startLater(): void {
     this.#yielding = true
-    const goOn = (): void => {
+    const resume = (): void => {
       this.#yielding = this.#unreadable = false
       this.#turn()
-      this.#pump()
+      this.#startAttempts()
     }
-    if (this.#unreadable) setTimeout(goOn, FAULT_PAUSE)
-    else setImmediate(goOn)
+    if (this.#unreadable) setTimeout(resume, FAULT_PAUSE)
+    else setImmediate(resume)
   }
 
   #work(): void {
-    while (!this.#closing && this.#running < this.#most) {
-      if (this.#begun >= STRETCH || (this.#begun > 0 && now() - this.#turnAt > TURN)) {
-        this.#pumpLater()
+    while (!this.#closing && this.#running < this.#concurrency) {
+      if (this.#startedInTurn >= MAX_IN_A_ROW || (this.#startedInTurn > 0 && now() - this.#turnAt > MAX_TURN_MS)) {
+        this.#startLater()
         break
       }
       const unit = this.take()
@@ -194,7 +194,7 @@ export abstract class Workers<Unit> {
         if (this.#listen()) continue
         break
       }
-      this.#begun++
+      this.#startedInTurn++
       this.#begin(unit)
     }
   }
@@ -224,7 +224,7 @@ export abstract class Workers<Unit> {
     if (this.#limit !== null) {
       // The handler may have used up a part of its time before its first `await`.
       attempt.timer = timer(Math.max(0, this.#limit - (now() - attempt.began)), () => this.#late(unit, attempt))
-      this.#watched.add(attempt)
+      this.#endObservers.add(attempt)
     }
     result.then(
       (value) => {
@@ -233,7 +233,7 @@ export abstract class Workers<Unit> {
         this.#end(attempt)
         this.#running--
         if (!this.#isLate(unit, attempt)) this.returned(unit, value)
-        this.#pump()
+        this.#startAttempts()
       },
       (error: unknown) => {
         attempt.destroy()
@@ -241,7 +241,7 @@ export abstract class Workers<Unit> {
         this.#end(attempt)
         this.#running--
         if (!this.#isLate(unit, attempt)) this.failed(unit, error)
-        this.#pump()
+        this.#startAttempts()
       },
     )
   }
@@ -250,14 +250,14 @@ export abstract class Workers<Unit> {
     attempt.over = true
     if (attempt.timer === undefined && attempt.controller === undefined) return
     clearTimeout(attempt.timer)
-    this.#watched.delete(attempt)
+    this.#endObservers.delete(attempt)
   }
 
   #late(unit: Unit, attempt: Attempt): void {
     this.#end(attempt)
     this.#running--
     this.#timedOut(unit, attempt)
-    this.#pump()
+    this.#startAttempts()
   }
 
   /**
@@ -273,34 +273,34 @@ export abstract class Workers<Unit> {
   #timedOut(unit: Unit, attempt: Attempt): void {
     const limit = this.#limit ?? 0
     const late = now() - attempt.began - limit
-    if (late >= LAG && !hasWarned) {
+    if (late >= BLOCKED_AFTER_MS && !hasWarned) {
       hasWarned = true
       setImmediate(() => void (hasWarned = false))
       const [queue, time, more] = [escaped(this.plan.queue), written(limit), written(Math.round(late))]
-      const { name, fields } = this.named(unit)
-      log('warn', `${queue}: the event loop was blocked for ${more} when the handler timeout of ${time} of ${name} had passed: ${ADVICE}`, fields)
+      const { name, fields } = this.logSubject(unit)
+      log('warn', `${queue}: the event loop was blocked for ${more} when the handler timeout of ${time} of ${name} had passed: ${BLOCKED_ADVICE}`, fields)
     }
-    const { end, reason } = timedOut(limit)
+    const { end, reason } = timeoutEnd(limit)
     this.settle(unit, end)
-    attempt.give(reason)
+    attempt.endWith(reason)
   }
 
   /** How an attempt ends that threw. */
-  protected judged(error: unknown, stack: boolean): End {
-    return judged(error, this.plan.fatal, { kinds: this.#hasRules, stack })
+  protected classify(error: unknown, stack: boolean): End {
+    return classify(error, this.plan.fatal, { kinds: this.#hasRules, stack })
   }
 
   /** The core logs what failed and what follows; only JavaScript has the stack. */
   protected logStack({ error, type, stack }: End, unit: Unit): void {
     if (stack === undefined) return
-    const { name, fields } = this.named(unit)
+    const { name, fields } = this.logSubject(unit)
     const more = { ...fields, errorType: type || undefined, error, stack }
     log('debug', `${escaped(this.plan.queue)}: the stack of ${name}`, more, `: ${stack}`)
   }
 }
 
 /** The attempt at a message, for the log. @internal */
-export function named({ queue, messageId, attempt }: Message): Named {
+export function logSubject({ queue, messageId, attempt }: Message): LogSubject {
   const name = `attempt ${attempt} of ${messageId === undefined ? 'a message without id' : `message ${escaped(messageId)}`}`
   return { name, fields: { queue, messageId, attempt } }
 }

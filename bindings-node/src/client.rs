@@ -11,14 +11,14 @@ use retryrmq::ClientOptions;
 use tokio::task::AbortHandle;
 
 use crate::{
-    bridge::Bridge,
     credentials,
     errors::{Result, about, thrown},
-    live::{Alive, Kind},
-    operation::{attempt, begin},
+    notification_queue::NotificationQueue,
+    notifier::Answer,
+    object_count::{LiveObject, ObjectKind},
+    operation::{begin, begin_abortable},
     options::Options,
     publish,
-    shared::Answer,
 };
 
 /// A connection or a subscription that is being made. It is given up when its environment ends.
@@ -46,7 +46,7 @@ impl Drop for Connecting {
 #[napi(catch_unwind)]
 #[allow(clippy::too_many_arguments)] // only one place in the TypeScript half calls it
 pub fn connect(
-    bridge: &Bridge,
+    notifications: &NotificationQueue,
     ticket: f64,
     url: String,
     app_version: String,
@@ -65,9 +65,10 @@ pub fn connect(
         .queue_type(queue_type)
         .wait(wait)
         .end_when_refused(end_when_refused);
-    options.credentials = credentials.map(|function| credentials::asking(&bridge.shared, function));
-    attempt(
-        &bridge.shared,
+    options.credentials =
+        credentials.map(|function| credentials::provider(&notifications.notifier, function));
+    begin_abortable(
+        &notifications.notifier,
         ticket,
         async move { retryrmq::Client::connect_with(&url, options).await },
         Answer::Client,
@@ -83,10 +84,10 @@ pub fn check_url(url: String) -> Result<()> {
 
 /// Whether anybody listens to the events of a subscription.
 #[napi]
-pub struct Listening(Arc<AtomicBool>);
+pub struct ListenerFlag(Arc<AtomicBool>);
 
 #[napi]
-impl Listening {
+impl ListenerFlag {
     /// Without a listener.
     #[napi(constructor, catch_unwind)]
     pub fn new() -> Self {
@@ -104,14 +105,14 @@ impl Listening {
 #[napi]
 pub struct Client {
     inner: retryrmq::Client,
-    _alive: Alive,
+    _alive: LiveObject,
 }
 
 impl Client {
     pub(crate) fn new(client: retryrmq::Client) -> Self {
         Self {
             inner: client,
-            _alive: Alive::new(Kind::Client),
+            _alive: LiveObject::new(ObjectKind::Client),
         }
     }
 }
@@ -122,13 +123,13 @@ impl Client {
     #[napi(catch_unwind)]
     pub fn subscribe(
         &self,
-        bridge: &Bridge,
+        notifications: &NotificationQueue,
         ticket: f64,
         options: &Options,
         id: f64,
-        listening: &Listening,
+        listening: &ListenerFlag,
     ) -> Result<Connecting> {
-        let told = Arc::downgrade(&bridge.shared);
+        let told = Arc::downgrade(&notifications.notifier);
         let listening = Arc::clone(&listening.0);
         let consumer = options
             .consumer
@@ -136,13 +137,13 @@ impl Client {
             .client(self.inner.clone())
             .on_event(move |event| {
                 if listening.load(Ordering::Relaxed)
-                    && let Some(bridge) = told.upgrade()
+                    && let Some(notifier) = told.upgrade()
                 {
-                    bridge.event(id, event);
+                    notifier.event(id, event);
                 }
             });
-        attempt(
-            &bridge.shared,
+        begin_abortable(
+            &notifications.notifier,
             ticket,
             consumer.subscribe(),
             Answer::Subscription,
@@ -152,11 +153,16 @@ impl Client {
 
     /// Publishes; done after the broker's confirm.
     #[napi(catch_unwind)]
-    pub fn publish(&self, bridge: &Bridge, ticket: f64, message: &[u8]) -> Result<()> {
+    pub fn publish(
+        &self,
+        notifications: &NotificationQueue,
+        ticket: f64,
+        message: &[u8],
+    ) -> Result<()> {
         let message = publish::read(message)?;
         let client = self.inner.clone();
         begin(
-            &bridge.shared,
+            &notifications.notifier,
             ticket,
             async move { client.publish(message).await },
             |()| Answer::Nothing,
@@ -165,10 +171,15 @@ impl Client {
 
     /// Starts a walk through the messages parked for a queue; the answer is a `Walk`.
     #[napi(catch_unwind)]
-    pub fn parked(&self, bridge: &Bridge, ticket: f64, queue: String) -> Result<()> {
+    pub fn parked(
+        &self,
+        notifications: &NotificationQueue,
+        ticket: f64,
+        queue: String,
+    ) -> Result<()> {
         let parked = self.inner.parked(queue);
         begin(
-            &bridge.shared,
+            &notifications.notifier,
             ticket,
             async move { parked.browse().await },
             |browse| Answer::Walk(Box::new(browse)),
@@ -177,10 +188,10 @@ impl Client {
 
     /// Closes both connections.
     #[napi(catch_unwind)]
-    pub fn close(&self, bridge: &Bridge, ticket: f64) -> Result<()> {
+    pub fn close(&self, notifications: &NotificationQueue, ticket: f64) -> Result<()> {
         let client = self.inner.clone();
         begin(
-            &bridge.shared,
+            &notifications.notifier,
             ticket,
             async move {
                 client.close().await;

@@ -1,6 +1,6 @@
 //! Errors of the core as exceptions of the TypeScript half: a code, a sentence, and the cause.
 
-use retryrmq_bindings::Refusal;
+use retryrmq_bindings::BindingError;
 
 /// The stable code of an error: `code` of the exception.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ impl AsRef<str> for Code {
 pub(crate) type Result<T> = std::result::Result<T, napi::Error<Code>>;
 
 /// The exception for an error of the core or of the bindings.
-pub(crate) fn thrown(error: impl Into<Refusal>) -> napi::Error<Code> {
+pub(crate) fn thrown(error: impl Into<BindingError>) -> napi::Error<Code> {
     let error = error.into();
     let mut exception = napi::Error::new(Code(error.code), error.message);
     if !error.detail.is_empty() {
@@ -26,7 +26,7 @@ pub(crate) fn thrown(error: impl Into<Refusal>) -> napi::Error<Code> {
 }
 
 /// The exception for an error that does not name its option.
-pub(crate) fn about(option: &str, error: impl Into<Refusal>) -> napi::Error<Code> {
+pub(crate) fn about(option: &str, error: impl Into<BindingError>) -> napi::Error<Code> {
     let mut refusal = error.into();
     refusal.message = format!("`{option}`: {}", refusal.message);
     thrown(refusal)
@@ -35,5 +35,5 @@ pub(crate) fn about(option: &str, error: impl Into<Refusal>) -> napi::Error<Code
 /// The error for bytes that only another version of the TypeScript half can have written.
 pub(crate) fn mixed_versions() -> napi::Error<Code> {
     let why = "the two halves of `retryrmq` are of different versions; install the package again";
-    thrown(Refusal::option(why))
+    thrown(BindingError::option(why))
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 use napi_derive::napi;
 use retryrmq::log_buffer::{self, Level};
 
-use crate::shared::Shared;
+use crate::notifier::Notifier;
 
 /// A line for the log.
 #[napi(object, object_from_js = false)]
@@ -44,35 +44,35 @@ impl From<log_buffer::LogLine> for Line {
 }
 
 /// The reader of the lines is the oldest environment that still exists, mostly the main thread.
-static READERS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+static READERS: Mutex<Vec<Weak<Notifier>>> = Mutex::new(Vec::new());
 
 /// The console gets warnings and errors. Lines that it would drop are not even made: a storm of failures has one for each.
 static WANTED_AT_FIRST: Once = Once::new();
 
-fn readers() -> MutexGuard<'static, Vec<Weak<Shared>>> {
+fn readers() -> MutexGuard<'static, Vec<Weak<Notifier>>> {
     READERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn reader() -> Option<Arc<Shared>> {
+fn reader() -> Option<Arc<Notifier>> {
     let mut readers = readers();
     readers.retain(|reader| reader.upgrade().is_some_and(|reader| !reader.has_ended()));
     readers.first().and_then(Weak::upgrade)
 }
 
-/// Adds the environment behind this bridge as a reader, after those before it.
-pub(crate) fn told_to(bridge: &Arc<Shared>) {
+/// Adds the environment behind this notifier as a reader, after those before it.
+pub(crate) fn send_log_lines_to(notifier: &Arc<Notifier>) {
     WANTED_AT_FIRST.call_once(|| log_buffer::set_level(Level::WARN));
-    readers().push(Arc::downgrade(bridge));
+    readers().push(Arc::downgrade(notifier));
     log_buffer::capture(|| {
         if let Some(reader) = reader() {
-            reader.nudge();
+            reader.log_lines_arrived();
         }
     });
 }
 
 /// The lines since the last call, if they are for this environment.
-pub(crate) fn take(bridge: &Arc<Shared>) -> Vec<Line> {
-    if !reader().is_some_and(|reader| Arc::ptr_eq(&reader, bridge)) {
+pub(crate) fn take(notifier: &Arc<Notifier>) -> Vec<Line> {
+    if !reader().is_some_and(|reader| Arc::ptr_eq(&reader, notifier)) {
         return Vec::new();
     }
     log_buffer::take().into_iter().map(Line::from).collect()

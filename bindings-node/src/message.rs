@@ -1,4 +1,4 @@
-//! Messages for JavaScript, as `layout.rs` of `bindings-common` has them.
+//! Messages for JavaScript, as `message_codec.rs` of `bindings-common` has them.
 
 use napi::{Env, bindgen_prelude::BufferSlice};
 use napi_derive::napi;

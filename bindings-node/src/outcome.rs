@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use retryrmq::{Failure, Outcome, Token};
-use retryrmq_bindings::{Ended, Refusal};
+use retryrmq_bindings::{BindingError, EndKind};
 
 use crate::{
+    byte_reader::Reader,
     errors::{Result, mixed_versions, thrown},
-    wire::Reader,
 };
 
 /// Reads a token and the end of its attempt. An end that makes no sense is a failed attempt, so that the ends behind it can still be read.
@@ -21,9 +21,9 @@ pub(crate) fn read(from: &mut Reader<'_>) -> Result<(Token, Outcome)> {
         return Ok((token, Outcome::Ack));
     }
     let delay = from.maybe_f64()?;
-    let ended = Ended::from_letter(what).ok_or_else(mixed_versions)?;
+    let ended = EndKind::from_letter(what).ok_or_else(mixed_versions)?;
     let failure = match ended {
-        Ended::Defer => Failure::default(),
+        EndKind::Defer => Failure::default(),
         _ => {
             let (error, error_type) = (from.text()?, from.text()?);
             let kinds = (0..from.u32()?)
@@ -48,7 +48,7 @@ pub(crate) fn read(from: &mut Reader<'_>) -> Result<(Token, Outcome)> {
 }
 
 /// A failed attempt: by its handler's error, or by what is wrong with its end.
-fn failed(failure: Failure, why: Refusal) -> Outcome {
+fn failed(failure: Failure, why: BindingError) -> Outcome {
     let failure = match failure.error.as_str() {
         "" => Failure::new(why.message),
         _ => failure,

@@ -5,26 +5,26 @@ use napi_derive::napi;
 use retryrmq_bindings::json_rows;
 
 use crate::{
-    bridge::Bridge,
     errors::Result,
-    live::{Alive, Kind},
     message::{Batch, alone},
+    notification_queue::NotificationQueue,
+    notifier::Answer,
+    object_count::{LiveObject, ObjectKind},
     operation::begin,
-    shared::Answer,
 };
 
 /// One walk through the messages parked for a queue.
 #[napi]
 pub struct Walk {
     inner: retryrmq_bindings::Walk,
-    _alive: Alive,
+    _alive: LiveObject,
 }
 
 impl Walk {
     pub(crate) fn new(browse: retryrmq::Browse) -> Self {
         Self {
             inner: retryrmq_bindings::Walk::new(browse),
-            _alive: Alive::new(Kind::Walk),
+            _alive: LiveObject::new(ObjectKind::Walk),
         }
     }
 }
@@ -33,42 +33,59 @@ impl Walk {
 impl Walk {
     /// The next `Record`; nothing at the end.
     #[napi(catch_unwind)]
-    pub fn next(&self, bridge: &Bridge, ticket: f64) -> Result<()> {
-        begin(&bridge.shared, ticket, self.inner.next(), |record| {
-            record.map_or(Answer::Nothing, |record| Answer::Record(Box::new(record)))
-        })
+    pub fn next(&self, notifications: &NotificationQueue, ticket: f64) -> Result<()> {
+        begin(
+            &notifications.notifier,
+            ticket,
+            self.inner.next(),
+            |record| record.map_or(Answer::Nothing, |record| Answer::Record(Box::new(record))),
+        )
     }
 
     /// Replays a record to the tail of its own queue.
     #[napi(catch_unwind)]
-    pub fn replay(&self, bridge: &Bridge, ticket: f64, record: &Record) -> Result<()> {
-        self.replay_to(bridge, ticket, record, record.inner.home.clone())
+    pub fn replay(
+        &self,
+        notifications: &NotificationQueue,
+        ticket: f64,
+        record: &Record,
+    ) -> Result<()> {
+        self.replay_to(notifications, ticket, record, record.inner.home.clone())
     }
 
     /// Replays a record to the tail of this queue.
     #[napi(catch_unwind)]
     pub fn replay_to(
         &self,
-        bridge: &Bridge,
+        notifications: &NotificationQueue,
         ticket: f64,
         record: &Record,
         queue: String,
     ) -> Result<()> {
         let replaying = self.inner.replay_to(record.inner.clone(), queue);
-        begin(&bridge.shared, ticket, replaying, |()| Answer::Nothing)
+        begin(&notifications.notifier, ticket, replaying, |()| {
+            Answer::Nothing
+        })
     }
 
     /// Drops a record for good.
     #[napi(catch_unwind)]
-    pub fn drop(&self, bridge: &Bridge, ticket: f64, record: &Record) -> Result<()> {
+    pub fn drop(
+        &self,
+        notifications: &NotificationQueue,
+        ticket: f64,
+        record: &Record,
+    ) -> Result<()> {
         let dropping = self.inner.drop(record.inner.clone());
-        begin(&bridge.shared, ticket, dropping, |()| Answer::Nothing)
+        begin(&notifications.notifier, ticket, dropping, |()| {
+            Answer::Nothing
+        })
     }
 
     /// Ends the walk.
     #[napi(catch_unwind)]
-    pub fn close(&self, bridge: &Bridge, ticket: f64) -> Result<()> {
-        begin(&bridge.shared, ticket, self.inner.close(), |()| {
+    pub fn close(&self, notifications: &NotificationQueue, ticket: f64) -> Result<()> {
+        begin(&notifications.notifier, ticket, self.inner.close(), |()| {
             Answer::Nothing
         })
     }
@@ -102,14 +119,14 @@ impl Walk {
 #[napi]
 pub struct Record {
     inner: retryrmq::Record,
-    _alive: Alive,
+    _alive: LiveObject,
 }
 
 impl Record {
     pub(crate) fn new(inner: retryrmq::Record) -> Self {
         Self {
             inner,
-            _alive: Alive::new(Kind::Record),
+            _alive: LiveObject::new(ObjectKind::Record),
         }
     }
 }

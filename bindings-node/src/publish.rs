@@ -4,9 +4,9 @@ use retryrmq::Publish;
 use retryrmq_bindings::{Outgoing, amqp_table::read_table};
 
 use crate::{
+    byte_reader::Reader,
     errors::{Result, about, thrown},
     outcome::duration,
-    wire::Reader,
 };
 
 const MANDATORY: u8 = 1;

@@ -7,24 +7,24 @@ use napi::{
 use napi_derive::napi;
 
 use crate::{
+    byte_reader::Reader,
     errors::{Result, thrown},
-    live::{Alive, Kind},
     message::{Batch, alone, batch},
+    object_count::{LiveObject, ObjectKind},
     options::Options,
     outcome, publish,
-    wire::Reader,
 };
 
 /// A simulated work queue and its consumer.
 #[napi]
 pub struct Simulation {
     inner: retryrmq::Simulation,
-    _alive: Alive,
+    _alive: LiveObject,
 }
 
 /// What happened to a message.
 #[napi(object, object_from_js = false)]
-pub struct Became<'env> {
+pub struct SimulationResult<'env> {
     /// `acked`, `retried`, `deferred`, `parked`, `dropped`, `rejected` or `stale`.
     pub what: &'static str,
     /// How long it waits, in milliseconds.
@@ -43,7 +43,7 @@ impl Simulation {
         let inner = retryrmq::Simulation::new(options.consumer.clone());
         Ok(Self {
             inner: inner.map_err(thrown)?,
-            _alive: Alive::new(Kind::Simulation),
+            _alive: LiveObject::new(ObjectKind::Simulation),
         })
     }
 
@@ -71,10 +71,10 @@ impl Simulation {
 
     /// Ends an attempt.
     #[napi(catch_unwind)]
-    pub fn settle<'env>(&mut self, env: &'env Env, end: &[u8]) -> Result<Became<'env>> {
+    pub fn settle<'env>(&mut self, env: &'env Env, end: &[u8]) -> Result<SimulationResult<'env>> {
         let (token, outcome) = outcome::read(&mut Reader::new(end))?;
-        let became = retryrmq_bindings::Became::from(self.inner.settle(token, outcome));
-        Ok(Became {
+        let became = retryrmq_bindings::SimulationResult::from(self.inner.settle(token, outcome));
+        Ok(SimulationResult {
             what: became.what,
             delay: became.delay.map(|delay| delay.as_secs_f64() * 1000.0),
             reason: became.reason,

@@ -11,31 +11,31 @@ use std::{
 use napi::{Env, bindgen_prelude::Either};
 use napi_derive::napi;
 use retryrmq::Outcome;
-use retryrmq_bindings::{BatchSize, Taken};
+use retryrmq_bindings::{BatchGuard, BatchSize};
 
 use crate::{
-    bridge::Bridge,
+    byte_reader::Reader,
     errors::Result,
-    live::{Alive, Kind},
     message::{Batch, batch},
+    notification_queue::NotificationQueue,
+    notifier::{Answer, Notifier},
+    object_count::{LiveObject, ObjectKind},
     operation::begin,
     outcome,
-    shared::{Answer, Shared},
-    wire::Reader,
 };
 
 /// Resolves when there are messages (`true`), or no more will come (`false`).
 type Readiness = Pin<Box<dyn Future<Output = bool> + Send>>;
 
-/// Informs the bridge on the thread that brings messages; a task in between would have to be woken itself.
-struct Knock {
-    bridge: Arc<Shared>,
+/// Informs the notifier on the thread that brings messages; a task in between would have to be woken itself.
+struct ReadyWaker {
+    notifier: Arc<Notifier>,
     id: f64,
 }
 
-impl Wake for Knock {
+impl Wake for ReadyWaker {
     fn wake(self: Arc<Self>) {
-        self.bridge.ready(self.id);
+        self.notifier.ready(self.id);
     }
 }
 
@@ -44,7 +44,7 @@ impl Wake for Knock {
 pub enum Arrivals {
     /// There are messages.
     Some,
-    /// There are none yet; the bridge says when to look again.
+    /// There are none yet; a notification says when to look again.
     None,
     /// No more will come.
     Ended,
@@ -56,7 +56,7 @@ pub struct Subscription {
     inner: Arc<retryrmq::Subscription>,
     readiness: Option<Readiness>,
     size: BatchSize,
-    _alive: Alive,
+    _alive: LiveObject,
 }
 
 impl Subscription {
@@ -65,7 +65,7 @@ impl Subscription {
             inner: Arc::new(inner),
             readiness: None,
             size: BatchSize::default(),
-            _alive: Alive::new(Kind::Subscription),
+            _alive: LiveObject::new(ObjectKind::Subscription),
         }
     }
 }
@@ -87,24 +87,24 @@ impl Subscription {
         }
         self.size.took(messages.len(), now);
         let tokens = messages.iter().map(|delivery| delivery.token);
-        let taken = Taken::new(tokens, |tokens| self.inner.give_back(tokens));
+        let guard = BatchGuard::new(tokens, |tokens| self.inner.give_back(tokens));
         let batch = batch(env, &messages, |message| self.inner.may_park(message))?;
-        taken.handed_over();
+        guard.disarm();
         Ok(Either::A(batch))
     }
 
-    /// Looks for messages. If there are none, the bridge says when to look again.
+    /// Looks for messages. If there are none, a notification says when to look again.
     #[napi(catch_unwind)]
-    pub fn listen(&mut self, bridge: &Bridge, id: f64) -> Arrivals {
+    pub fn listen(&mut self, notifications: &NotificationQueue, id: f64) -> Arrivals {
         let mut readiness = self.readiness.take().unwrap_or_else(|| {
             let subscription = Arc::clone(&self.inner);
             Box::pin(async move { subscription.ready().await })
         });
-        let knock = Waker::from(Arc::new(Knock {
-            bridge: Arc::clone(&bridge.shared),
+        let waker = Waker::from(Arc::new(ReadyWaker {
+            notifier: Arc::clone(&notifications.notifier),
             id,
         }));
-        match readiness.as_mut().poll(&mut Context::from_waker(&knock)) {
+        match readiness.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(true) => Arrivals::Some,
             Poll::Ready(false) => Arrivals::Ended,
             Poll::Pending => {
@@ -153,10 +153,10 @@ impl Subscription {
 
     /// Done when everything is settled.
     #[napi(catch_unwind)]
-    pub fn wait_closed(&self, bridge: &Bridge, ticket: f64) -> Result<()> {
+    pub fn wait_closed(&self, notifications: &NotificationQueue, ticket: f64) -> Result<()> {
         let subscription = Arc::clone(&self.inner);
         begin(
-            &bridge.shared,
+            &notifications.notifier,
             ticket,
             async move { subscription.wait_closed().await },
             |()| Answer::Nothing,

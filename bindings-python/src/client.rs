@@ -9,22 +9,22 @@ use pyo3::{
 use retryrmq::{ClientOptions, QueueType};
 
 use crate::{
-    credentials::Asking,
+    copy_store::CopyStore,
+    credentials::CredentialProvider,
     errors::raised,
-    live::{Alive, Kind, Own},
+    notification_queue::NotificationQueue,
+    object_count::{LiveObject, ObjectKind, ProcessBound},
     operation::Operation,
     options::Options,
     parked::Walk,
     publish::Outgoing,
-    pump::Pump,
-    retrier::{self, Retrier},
     subscription::Subscription,
 };
 
-/// Connects; the answer is a `Client`. Dropping the operation stops the tries, because nobody else waits for it. Questions for the login go
-/// to `asker`, through the pump.
+/// Connects; the answer is a `Client`. Dropping the operation stops the tries, because nobody else waits for it. Requests for credentials go
+/// to `provider`, through the queue of notifications.
 #[pyfunction]
-#[pyo3(signature = (url, app_version, queue_type, wait, end_when_refused, asker))]
+#[pyo3(signature = (url, app_version, queue_type, wait, end_when_refused, provider))]
 pub(crate) fn connect(
     py: Python<'_>,
     url: &str,
@@ -32,10 +32,12 @@ pub(crate) fn connect(
     queue_type: Option<&str>,
     wait: bool,
     end_when_refused: bool,
-    asker: Option<(PyRef<'_, Pump>, u64)>,
+    provider: Option<(PyRef<'_, NotificationQueue>, u64)>,
 ) -> PyResult<Operation> {
-    // First, so that any error drops it and releases the asker.
-    let asking = asker.map(|(pump, asker)| Asking::new(Arc::clone(&pump.0), asker));
+    // First, so that any error drops it and releases the provider.
+    let provider = provider.map(|(notifications, provider)| {
+        CredentialProvider::new(Arc::clone(&notifications.0), provider)
+    });
     let refused = |error: retryrmq::Error| raised(py, error);
     check_url(py, url)?;
     let queue_type = queue_type
@@ -48,12 +50,12 @@ pub(crate) fn connect(
         .queue_type(queue_type)
         .wait(wait)
         .end_when_refused(end_when_refused);
-    options.credentials = asking.as_ref().map(Asking::credentials);
+    options.credentials = provider.as_ref().map(CredentialProvider::credentials);
     let url = url.to_owned();
     let connecting = Operation::begin(
         py,
         async move { retryrmq::Client::connect_with(&url, options).await },
-        |py, client| Client::new(client, asking).into_py_any(py),
+        |py, client| Client::new(client, provider).into_py_any(py),
     )?;
     Ok(connecting.given_up_when_dropped())
 }
@@ -78,18 +80,18 @@ pub(crate) fn check_queue_type(py: Python<'_>, queue_type: &str) -> PyResult<()>
 /// A connected client.
 #[pyclass(frozen, module = "retryrmq._native")]
 pub(crate) struct Client {
-    inner: Own<retryrmq::Client>,
+    inner: ProcessBound<retryrmq::Client>,
     /// Asks for the login, if it is not that of the URL.
-    asking: Own<Option<Arc<Asking>>>,
-    _alive: Alive,
+    provider: ProcessBound<Option<Arc<CredentialProvider>>>,
+    _alive: LiveObject,
 }
 
 impl Client {
-    fn new(client: retryrmq::Client, asking: Option<Arc<Asking>>) -> Self {
+    fn new(client: retryrmq::Client, provider: Option<Arc<CredentialProvider>>) -> Self {
         Self {
-            inner: Own::new(client),
-            asking: Own::new(asking),
-            _alive: Alive::new(Kind::Client),
+            inner: ProcessBound::new(client),
+            provider: ProcessBound::new(provider),
+            _alive: LiveObject::new(ObjectKind::Client),
         }
     }
 
@@ -103,18 +105,18 @@ impl Client {
 
 #[pymethods]
 impl Client {
-    /// Subscribes; the answer is a `Subscription`. Events go to `listener`, through the pump.
+    /// Subscribes; the answer is a `Subscription`. Events go to `listener`, through the queue of notifications.
     fn subscribe(
         &self,
         py: Python<'_>,
         options: PyRef<'_, Options>,
-        listener: Option<(PyRef<'_, Pump>, u64)>,
+        listener: Option<(PyRef<'_, NotificationQueue>, u64)>,
     ) -> PyResult<Operation> {
         let mut consumer = options.consumer.clone().client(self.here(py)?);
-        if let Some((pump, listener)) = listener {
-            let pump = Arc::clone(&pump.0);
+        if let Some((notifications, listener)) = listener {
+            let notifications = Arc::clone(&notifications.0);
             consumer = consumer.on_event(move |event| {
-                pump.told(listener, event);
+                notifications.event(listener, event);
             });
         }
         let subscribing = Operation::begin(py, consumer.subscribe(), |py, subscription| {
@@ -142,21 +144,21 @@ impl Client {
         })
     }
 
-    /// Stores copies of messages that another library received from `queue`.
-    fn retrier(&self, py: Python<'_>, queue: String) -> PyResult<Retrier> {
-        retrier::of(py, &self.here(py)?, queue)
+    /// Stores copies of messages of `queue` that another library received.
+    fn copy_store(&self, py: Python<'_>, queue: String) -> PyResult<CopyStore> {
+        CopyStore::new(py, &self.here(py)?, queue)
     }
 
     /// Closes both connections, and releases the function that gives the credentials.
     fn close(&self, py: Python<'_>) -> PyResult<Operation> {
         let client = self.here(py)?;
-        let asking = self.asking.clone();
+        let provider = self.provider.clone();
         Operation::begin(
             py,
             async move {
                 client.close().await;
-                if let Some(asking) = asking {
-                    asking.end();
+                if let Some(provider) = provider {
+                    provider.end();
                 }
                 Ok::<_, retryrmq::Error>(())
             },
@@ -187,6 +189,12 @@ impl Client {
     #[getter]
     fn reconnects(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.here(py)?.reconnects())
+    }
+
+    /// The frame size of the connection that publishes.
+    #[getter]
+    fn frame_max(&self, py: Python<'_>) -> PyResult<u32> {
+        Ok(self.here(py)?.frame_max())
     }
 
     /// What the broker said about itself: product and version.

@@ -5,13 +5,14 @@ use pyo3::{
     types::{PyAnyMethods, PyBytes, PyDict, PyDictMethods},
 };
 use retryrmq::{
-    Argument, BasicProperties, Item, Missing, Token,
+    Argument, BasicProperties, Item, Missing, Outcome, ParkReason, Token,
     contract::{self, Admitted, Incoming, Settlement},
     types::ShortString,
 };
 use retryrmq_bindings::{amqp_table, json_rows};
 
 use crate::{
+    copy_store::Decision,
     errors::{bad_option, raised},
     message::{Message, properties_dict},
     options::{End, Options},
@@ -21,7 +22,8 @@ use crate::{
 /// A queue: name, arguments, whether an existing one must have exactly these, whether it is created, and whether a consumer can do without it.
 type Queue = (String, Py<PyDict>, bool, bool, bool);
 
-/// How a message is settled: what, the event, the routing key, properties, headers, the headers as AMQP writes them, the delay in seconds.
+/// How a message is settled: what, the event, the routing key, properties, headers, the headers as AMQP writes them, the delay in seconds,
+/// and the decision for a store of copies.
 type Settled = (
     &'static str,
     Option<String>,
@@ -30,6 +32,7 @@ type Settled = (
     Option<Py<PyDict>>,
     Option<Py<PyBytes>>,
     Option<f64>,
+    Option<Decision>,
 );
 
 /// What a consumer of one queue would decide. It has no connection.
@@ -99,7 +102,9 @@ impl Contract {
         message: PyRef<'_, Message>,
     ) -> PyResult<(&'static str, Option<Settled>)> {
         Ok(match self.0.admit(&message.inner) {
-            Admitted::Settle(settlement) => ("settle", Some(settled(py, settlement)?)),
+            Admitted::Settle(settlement) => {
+                ("settle", Some(settled(py, &message.inner, settlement)?))
+            }
             Admitted::RunAlone => ("alone", None),
             _ => ("run", None),
         })
@@ -108,12 +113,28 @@ impl Contract {
     /// What follows the end of an attempt.
     fn after(&self, py: Python<'_>, message: PyRef<'_, Message>, end: End) -> PyResult<Settled> {
         let outcome = end.outcome(py)?;
-        settled(py, self.0.after(&message.inner, &outcome))
+        settled(py, &message.inner, self.0.after(&message.inner, &outcome))
     }
 
     /// A short wait for a message that did not run.
     fn detour(&self, py: Python<'_>, message: PyRef<'_, Message>) -> PyResult<Settled> {
-        settled(py, self.0.detour(&message.inner))
+        settled(py, &message.inner, self.0.detour(&message.inner))
+    }
+
+    /// Parks a message for this reason, a word of `x-retry-parked-reason`, with the failure of `end`.
+    fn park(
+        &self,
+        py: Python<'_>,
+        message: PyRef<'_, Message>,
+        reason: &str,
+        end: End,
+    ) -> PyResult<Settled> {
+        let unknown = || bad_option(py, &format!("unknown reason `{reason}`"));
+        let outcome = Outcome::Park {
+            reason: ParkReason::parse(reason).ok_or_else(unknown)?,
+            failure: end.failure(),
+        };
+        settled(py, &message.inner, self.0.after(&message.inner, &outcome))
     }
 
     /// Whether the next failure may park the message.
@@ -157,14 +178,18 @@ fn queue(py: Python<'_>, item: &Item) -> Option<PyResult<Queue>> {
     Some(Ok((name, dict, !any_arguments, is_created, is_optional)))
 }
 
-fn settled(py: Python<'_>, settlement: Settlement) -> PyResult<Settled> {
+fn settled(
+    py: Python<'_>,
+    message: &retryrmq::Message,
+    settlement: Settlement,
+) -> PyResult<Settled> {
     let (event, copy) = match settlement {
         Settlement::Drop(event) => {
             let row = Some(json_rows::event(&event));
-            return Ok(("drop", row, String::new(), None, None, None, None));
+            return Ok(("drop", row, String::new(), None, None, None, None, None));
         }
         Settlement::Copy(copy) => (json_rows::event(&copy.event), copy),
-        _ => return Ok(("ack", None, String::new(), None, None, None, None)),
+        _ => return Ok(("ack", None, String::new(), None, None, None, None, None)),
     };
     let empty = retryrmq::types::FieldTable::default();
     let table = copy.properties.headers().as_ref().unwrap_or(&empty);
@@ -173,11 +198,12 @@ fn settled(py: Python<'_>, settlement: Settlement) -> PyResult<Settled> {
     Ok((
         "copy",
         Some(event),
-        copy.queue,
+        copy.queue.clone(),
         Some(properties_dict(py, &copy.properties)?.unbind()),
         Some(values::table(py, table)?.unbind()),
         Some(PyBytes::new(py, &written).unbind()),
         copy.delay.map(|delay| delay.as_secs_f64()),
+        Some(Decision::new(message, *copy)),
     ))
 }
 

@@ -4,10 +4,10 @@ use pyo3::{
     PyErr, PyResult, Python, intern,
     types::{PyAnyMethods, PyModule},
 };
-use retryrmq_bindings::Refusal;
+use retryrmq_bindings::BindingError;
 
 /// The exception for an error of the core or of the bindings.
-pub(crate) fn raised(py: Python<'_>, error: impl Into<Refusal>) -> PyErr {
+pub(crate) fn raised(py: Python<'_>, error: impl Into<BindingError>) -> PyErr {
     let error = error.into();
     let made = || -> PyResult<PyErr> {
         let make = PyModule::import(py, "retryrmq.errors")?.getattr(intern!(py, "_from_code"))?;
@@ -22,10 +22,10 @@ pub(crate) fn raised(py: Python<'_>, error: impl Into<Refusal>) -> PyErr {
 
 /// The exception with this code.
 pub(crate) fn exception(py: Python<'_>, code: &'static str, message: &str) -> PyErr {
-    raised(py, Refusal::new(code, message))
+    raised(py, BindingError::new(code, message))
 }
 
 /// An option with a value that cannot work.
 pub(crate) fn bad_option(py: Python<'_>, message: &str) -> PyErr {
-    raised(py, Refusal::option(message))
+    raised(py, BindingError::option(message))
 }

@@ -5,19 +5,19 @@
 
 mod client;
 mod contract;
+mod copy_store;
+mod credential_request;
 mod credentials;
 mod errors;
-mod intake;
-mod live;
 mod logging;
 mod message;
+mod message_source;
+mod notification_queue;
+mod object_count;
 mod operation;
 mod options;
 mod parked;
 mod publish;
-mod pump;
-mod question;
-mod retrier;
 mod simulation;
 mod subscription;
 mod values;
@@ -29,15 +29,15 @@ mod _native {
     use crate::{
         client::{Client, check_queue_type, check_url, connect},
         contract::Contract,
-        live::live,
+        copy_store::{CopyStore, Decision},
+        credential_request::CredentialRequest,
         logging::want_lines,
         message::Message,
+        notification_queue::NotificationQueue,
+        object_count::live_objects,
         operation::Operation,
         options::{Options, default_policy, duration_text, parse_duration, policy},
         parked::{Record, Walk},
-        pump::Pump,
-        question::Question,
-        retrier::Retrier,
         simulation::Simulation,
         subscription::{Batches, Subscription},
         values::time,

@@ -18,8 +18,8 @@ use pyo3::{
 use retryrmq::{BasicProperties, Token};
 
 use crate::{
-    intake::Intake,
-    live::{Alive, Kind},
+    message_source::MessageSource,
+    object_count::{LiveObject, ObjectKind},
     values,
 };
 
@@ -33,23 +33,27 @@ pub(crate) struct Message {
     pub(crate) inner: retryrmq::Message,
     pub(crate) token: Token,
     /// Where it is settled; `None` for a message that was parked or is simulated.
-    pub(crate) intake: Option<Arc<Intake>>,
+    pub(crate) source: Option<Arc<MessageSource>>,
     settled: AtomicBool,
     body: PyOnceLock<Py<PyBytes>>,
     headers: PyOnceLock<Py<PyDict>>,
-    _alive: Alive,
+    _alive: LiveObject,
 }
 
 impl Message {
-    pub(crate) fn new(inner: retryrmq::Message, token: Token, intake: Option<Arc<Intake>>) -> Self {
+    pub(crate) fn new(
+        inner: retryrmq::Message,
+        token: Token,
+        source: Option<Arc<MessageSource>>,
+    ) -> Self {
         Self {
             inner,
             token,
-            intake,
+            source,
             settled: AtomicBool::new(false),
             body: PyOnceLock::new(),
             headers: PyOnceLock::new(),
-            _alive: Alive::new(Kind::Message),
+            _alive: LiveObject::new(ObjectKind::Message),
         }
     }
 
@@ -258,9 +262,9 @@ impl Message {
 
     /// Whether a stack trace would be kept if this attempt failed.
     fn _may_park(&self) -> bool {
-        self.intake
+        self.source
             .as_ref()
-            .is_none_or(|intake| intake.subscription.may_park(&self.inner))
+            .is_none_or(|source| source.subscription.may_park(&self.inner))
     }
 
     /// Whether `_settle` has ended the attempt.
@@ -273,10 +277,10 @@ impl Message {
     fn _settle(&self, py: Python<'_>, end: crate::options::End) -> PyResult<()> {
         let outcome = end.outcome(py)?;
         self.settled.store(true, Ordering::Relaxed);
-        if let Some(intake) = &self.intake
-            && intake.subscription.is_here()
+        if let Some(source) = &self.source
+            && source.subscription.is_here()
         {
-            intake.subscription.settle([(self.token, outcome)]);
+            source.subscription.settle([(self.token, outcome)]);
         }
         Ok(())
     }

@@ -10,13 +10,13 @@ use std::{
 };
 
 use pyo3::{Py, PyAny, PyRef, PyResult, Python, pyclass, pymethods};
-use retryrmq_bindings::Refusal;
+use retryrmq_bindings::BindingError;
 use tokio::task::AbortHandle;
 
 use crate::{
     errors::{exception, raised},
-    live::{Alive, Kind},
-    pump::{Pump, Shared as PumpShared},
+    notification_queue::{NotificationQueue, Notifier},
+    object_count::{LiveObject, ObjectKind},
 };
 
 /// How long to wait between two checks for signals, so that Ctrl-C works while a thread waits.
@@ -28,19 +28,19 @@ type Answer = Box<dyn for<'py> FnOnce(Python<'py>) -> PyResult<Py<PyAny>> + Send
 enum State {
     Running {
         /// Several, if somebody waits again after an earlier wait ended.
-        tell: Vec<(Arc<PumpShared>, u64)>,
+        tell: Vec<(Arc<Notifier>, u64)>,
     },
     Done(Answer),
     Taken,
 }
 
-struct Shared {
+struct Completion {
     state: Mutex<State>,
     done: Condvar,
     given_up: AtomicBool,
 }
 
-impl Shared {
+impl Completion {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -49,8 +49,8 @@ impl Shared {
         let before = std::mem::replace(&mut *self.lock(), State::Done(answer));
         self.done.notify_all();
         if let State::Running { tell } = before {
-            for (pump, ticket) in tell {
-                pump.finished(ticket);
+            for (notifications, ticket) in tell {
+                notifications.finished(ticket);
             }
         }
     }
@@ -59,13 +59,13 @@ impl Shared {
 /// An asynchronous operation.
 #[pyclass(frozen, module = "retryrmq._native")]
 pub(crate) struct Operation {
-    shared: Arc<Shared>,
+    shared: Arc<Completion>,
     /// The process that runs it. In a forked child nothing would finish it.
     pid: u32,
     /// The running work; `None` if it was done at once.
     work: Option<AbortHandle>,
     given_up_when_dropped: bool,
-    _alive: Alive,
+    _alive: LiveObject,
 }
 
 impl Operation {
@@ -73,11 +73,11 @@ impl Operation {
     pub(crate) fn begin<T, E, F, C>(py: Python<'_>, work: F, convert: C) -> PyResult<Self>
     where
         T: Send + 'static,
-        E: Into<Refusal> + Send + 'static,
+        E: Into<BindingError> + Send + 'static,
         F: Future<Output = Result<T, E>> + Send + 'static,
         C: for<'py> FnOnce(Python<'py>, T) -> PyResult<Py<PyAny>> + Send + 'static,
     {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(Completion {
             state: Mutex::new(State::Running { tell: Vec::new() }),
             done: Condvar::new(),
             given_up: AtomicBool::new(false),
@@ -93,7 +93,7 @@ impl Operation {
                     let why = "this was given up; begin it again";
                     Box::new(move |py| Err(exception(py, "closed", why)))
                 }
-                None => Box::new(|py| Err(raised(py, Refusal::broken()))),
+                None => Box::new(|py| Err(raised(py, BindingError::broken()))),
             };
             owed.finish(answer);
         };
@@ -105,7 +105,7 @@ impl Operation {
             pid: std::process::id(),
             work,
             given_up_when_dropped: false,
-            _alive: Alive::new(Kind::Operation),
+            _alive: LiveObject::new(ObjectKind::Operation),
         })
     }
 }
@@ -148,13 +148,18 @@ impl Drop for Operation {
 
 #[pymethods]
 impl Operation {
-    /// Lets `pump` announce its end with this ticket; at once if it is done already.
-    fn notify(&self, py: Python<'_>, pump: PyRef<'_, Pump>, ticket: u64) -> PyResult<()> {
+    /// Lets `notifications` announce its end with this ticket; at once if it is done already.
+    fn notify(
+        &self,
+        py: Python<'_>,
+        notifications: PyRef<'_, NotificationQueue>,
+        ticket: u64,
+    ) -> PyResult<()> {
         self.here(py)?;
         let mut state = self.shared.lock();
         match &mut *state {
-            State::Running { tell } => tell.push((Arc::clone(&pump.0), ticket)),
-            State::Done(_) | State::Taken => pump.0.finished(ticket),
+            State::Running { tell } => tell.push((Arc::clone(&notifications.0), ticket)),
+            State::Done(_) | State::Taken => notifications.0.finished(ticket),
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pyo3::{FromPyObject, PyResult, Python, pyclass, pyfunction, pymethods};
 use retryrmq::{Consumer, Failure, Outcome, Policy};
-use retryrmq_bindings::{self as common, Ended, PolicyText};
+use retryrmq_bindings::{self as common, EndKind, PolicyText};
 
 use crate::errors::raised;
 
@@ -114,14 +114,17 @@ pub(crate) struct End(
 
 impl End {
     pub(crate) fn outcome(self, py: Python<'_>) -> PyResult<Outcome> {
-        let Self(what, error, error_type, kinds, stack, delay) = self;
-        let delay = delay.map(|delay| seconds(py, "delay", delay)).transpose()?;
+        let delay = self.5.map(|delay| seconds(py, "delay", delay));
+        let kind = self.0.bytes().next().and_then(EndKind::from_letter);
+        kind.unwrap_or(EndKind::Retry)
+            .outcome(self.failure(), delay.transpose()?)
+            .map_err(|refusal| raised(py, refusal))
+    }
+
+    pub(crate) fn failure(self) -> Failure {
+        let Self(_, error, error_type, kinds, stack, _) = self;
         let mut failure = Failure::new(error).of_type(error_type).also(kinds);
         failure.stack = stack;
-        let ended = what.bytes().next().and_then(Ended::from_letter);
-        ended
-            .unwrap_or(Ended::Retry)
-            .outcome(failure, delay)
-            .map_err(|refusal| raised(py, refusal))
+        failure
     }
 }

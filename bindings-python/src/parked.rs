@@ -4,23 +4,23 @@ use pyo3::{IntoPyObjectExt, PyRef, PyResult, Python, pyclass, pymethods};
 use retryrmq_bindings::json_rows;
 
 use crate::{
-    live::{Alive, Kind, Own},
     message::Message,
+    object_count::{LiveObject, ObjectKind, ProcessBound},
     operation::Operation,
 };
 
 /// One walk through the messages parked for a queue.
 #[pyclass(frozen, module = "retryrmq._native")]
 pub(crate) struct Walk {
-    inner: Own<retryrmq_bindings::Walk>,
-    _alive: Alive,
+    inner: ProcessBound<retryrmq_bindings::Walk>,
+    _alive: LiveObject,
 }
 
 impl Walk {
     pub(crate) fn new(browse: retryrmq::Browse) -> Self {
         Self {
-            inner: Own::new(retryrmq_bindings::Walk::new(browse)),
-            _alive: Alive::new(Kind::Walk),
+            inner: ProcessBound::new(retryrmq_bindings::Walk::new(browse)),
+            _alive: LiveObject::new(ObjectKind::Walk),
         }
     }
 
@@ -41,7 +41,7 @@ impl Walk {
         Operation::begin(py, self.here(py)?.next(), |py, record| match record {
             Some(record) => Record {
                 inner: record,
-                _alive: Alive::new(Kind::Record),
+                _alive: LiveObject::new(ObjectKind::Record),
             }
             .into_py_any(py),
             None => Ok(py.None()),
@@ -105,7 +105,7 @@ impl Walk {
 #[pyclass(frozen, module = "retryrmq._native")]
 pub(crate) struct Record {
     inner: retryrmq::Record,
-    _alive: Alive,
+    _alive: LiveObject,
 }
 
 #[pymethods]

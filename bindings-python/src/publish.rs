@@ -1,7 +1,7 @@
 //! A message to publish, from plain Python values.
 
 use pyo3::{Bound, FromPyObject, PyAny, PyResult, Python};
-use retryrmq::{FailedMessage, Publish};
+use retryrmq::Publish;
 
 use crate::{errors::raised, options::seconds, values};
 
@@ -59,13 +59,6 @@ impl Outgoing<'_> {
     pub(crate) fn message(self, py: Python<'_>) -> PyResult<Publish> {
         self.outgoing(py)?
             .message(NAMES)
-            .map_err(|refusal| raised(py, refusal))
-    }
-
-    /// The same as a message that another library received from `queue`.
-    pub(crate) fn failed(self, py: Python<'_>, queue: &str) -> PyResult<FailedMessage> {
-        self.outgoing(py)?
-            .failed(queue, NAMES)
             .map_err(|refusal| raised(py, refusal))
     }
 

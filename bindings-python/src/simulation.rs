@@ -6,14 +6,14 @@ use pyo3::{IntoPyObjectExt, Py, PyAny, PyRef, PyResult, Python, pyclass, pymetho
 
 use crate::{
     errors::raised,
-    live::{Alive, Kind},
     message::Message,
+    object_count::{LiveObject, ObjectKind},
     options::{End, Options, seconds},
     publish::Outgoing,
 };
 
 /// What happened to a message, the delay in seconds, the reason, the parked message.
-type Became = (
+type SimulationResult = (
     &'static str,
     Option<f64>,
     Option<&'static str>,
@@ -24,7 +24,7 @@ type Became = (
 #[pyclass(frozen, module = "retryrmq._native")]
 pub(crate) struct Simulation {
     inner: Mutex<retryrmq::Simulation>,
-    _alive: Alive,
+    _alive: LiveObject,
 }
 
 impl Simulation {
@@ -41,7 +41,7 @@ impl Simulation {
             .map_err(|error| raised(py, error))?;
         Ok(Self {
             inner: Mutex::new(inner),
-            _alive: Alive::new(Kind::Simulation),
+            _alive: LiveObject::new(ObjectKind::Simulation),
         })
     }
 
@@ -73,10 +73,15 @@ impl Simulation {
     }
 
     /// Ends an attempt. Returns what happened to the message, with the delay in seconds, the reason or the parked message.
-    fn settle(&self, py: Python<'_>, message: PyRef<'_, Message>, end: End) -> PyResult<Became> {
+    fn settle(
+        &self,
+        py: Python<'_>,
+        message: PyRef<'_, Message>,
+        end: End,
+    ) -> PyResult<SimulationResult> {
         let outcome = end.outcome(py)?;
         let step = self.lock().settle(message.token, outcome);
-        let became = retryrmq_bindings::Became::from(step);
+        let became = retryrmq_bindings::SimulationResult::from(step);
         let parked = became.parked.map(|message| {
             let token = retryrmq::Token::from_u64(u64::MAX);
             Message::new(message, token, None).into_py_any(py)

@@ -10,17 +10,17 @@ use pyo3::{
     types::{PyDict, PyDictMethods, PyList},
 };
 use retryrmq::{Delivery, Outcome};
-use retryrmq_bindings::{BatchSize, Taken};
+use retryrmq_bindings::{BatchGuard, BatchSize};
 
-use crate::{intake::Intake, message::Message, operation::Operation};
+use crate::{message::Message, message_source::MessageSource, operation::Operation};
 
 /// A running consumer.
 #[pyclass(frozen, weakref, module = "retryrmq._native")]
-pub(crate) struct Subscription(Arc<Intake>);
+pub(crate) struct Subscription(Arc<MessageSource>);
 
 impl Subscription {
     pub(crate) fn new(subscription: retryrmq::Subscription) -> Self {
-        Self(Arc::new(Intake::new(subscription)))
+        Self(Arc::new(MessageSource::new(subscription)))
     }
 
     /// Raises in a forked child, where nothing ever arrives or ends.
@@ -43,7 +43,7 @@ impl Subscription {
 
     fn messages<'py>(&self, py: Python<'py>, batch: Vec<Delivery>) -> PyResult<Bound<'py, PyList>> {
         let tokens = batch.iter().map(|delivery| delivery.token);
-        let taken = Taken::new(tokens, |tokens| self.0.subscription.give_back(tokens));
+        let guard = BatchGuard::new(tokens, |tokens| self.0.subscription.give_back(tokens));
         let messages = batch
             .into_iter()
             .map(|Delivery { token, message, .. }| {
@@ -51,7 +51,7 @@ impl Subscription {
             })
             .collect::<PyResult<Vec<_>>>()?;
         let messages = PyList::new(py, messages)?;
-        taken.handed_over();
+        guard.disarm();
         Ok(messages)
     }
 }
@@ -126,10 +126,10 @@ impl Subscription {
     /// Done when there are messages (`True`), or no more will come (`False`).
     fn ready(&self, py: Python<'_>) -> PyResult<Operation> {
         self.here(py)?;
-        let intake = Arc::clone(&self.0);
+        let source = Arc::clone(&self.0);
         Operation::begin(
             py,
-            async move { Ok::<_, retryrmq::Error>(intake.subscription.ready().await) },
+            async move { Ok::<_, retryrmq::Error>(source.subscription.ready().await) },
             |py, more| more.into_py_any(py),
         )
     }
@@ -175,10 +175,10 @@ impl Subscription {
     /// Done when everything is settled.
     fn wait_closed(&self, py: Python<'_>) -> PyResult<Operation> {
         self.here(py)?;
-        let intake = Arc::clone(&self.0);
+        let source = Arc::clone(&self.0);
         Operation::begin(
             py,
-            async move { intake.subscription.wait_closed().await },
+            async move { source.subscription.wait_closed().await },
             |py, ()| Ok(py.None()),
         )
     }

@@ -14,7 +14,7 @@ from celery.signals import task_failure
 from celery.worker.request import Request
 from kombu import Exchange, Queue
 from kombu.common import Broadcast
-from retryrmq.celery import _storing, setup
+from retryrmq.celery import _copy_workers, setup
 
 QUEUE = "work"
 LOG = os.environ["CELERY_LOG"]
@@ -28,7 +28,7 @@ os.makedirs(f"{LOG}/results", exist_ok=True)
 options = settings.pop("setup", {})
 is_set_up = settings.pop("is_set_up", True)
 if most_copies := settings.pop("most_copies", None):
-    _storing._MOST_COPIES = most_copies
+    _copy_workers._MOST_COPIES = most_copies
 is_configured_again = settings.pop("configured_again", False)
 if is_configured_again:
     app.conf.task_default_queue = QUEUE  # reads it for the first time

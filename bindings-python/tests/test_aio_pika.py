@@ -13,7 +13,7 @@ import pytest
 import retryrmq
 from aio_pika.abc import AbstractIncomingMessage, AbstractRobustConnection
 from conftest import Broker, soon
-from retryrmq._turns import Turns
+from retryrmq._crash_isolation import CrashIsolation
 from retryrmq.aio_pika import RetryConsumer
 from retryrmq.events import Event, Parked, PublishFailed, Retried
 
@@ -227,7 +227,7 @@ def test_a_suspect_runs_alone_and_a_poison_message_is_parked(broker: Broker) -> 
 
 def test_a_crashed_message_that_waited_for_a_detour_does_not_begin_beside_a_suspect() -> None:
     async def main() -> None:
-        turns = Turns()
+        turns = CrashIsolation()
         with turns.detour():
             crashed = asyncio.ensure_future(turns.begin(True))
             await asyncio.sleep(0)

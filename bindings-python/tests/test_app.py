@@ -157,7 +157,8 @@ def test_a_handler_that_drains_may_still_publish(broker: Broker, how: str) -> No
             elif how == "cancelled":
                 serving.cancel()
             await soon(
-                "it drains", lambda: all(it.stats().delivered and it._subscription.is_closing for it in app._counted)
+                "it drains",
+                lambda: all(it.stats().delivered and it._subscription.is_closing for it in app._stats_consumers),
             )
             draining.set()
             await asyncio.wait({serving}, timeout=60)

@@ -256,7 +256,7 @@ def test_a_drain_waits_for_the_handler_and_gives_an_incomplete_batch_back(broker
                     await client.publish(queue, body)
                 await soon("the first batch has begun", began.is_set)
                 closing = asyncio.ensure_future(consumer.close())
-                await soon("it is closing", lambda: consumer._open().is_closing)
+                await soon("it is closing", lambda: consumer._opened().is_closing)
                 go_on.set()
                 await closing
                 assert consumer.stats().acked == 2

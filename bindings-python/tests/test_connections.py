@@ -232,7 +232,7 @@ def test_an_app_need_not_wait() -> None:
 
 def operations() -> int:
     gc.collect()
-    return _native.live()["operations"]
+    return _native.live_objects()["operations"]
 
 
 async def gone(before: int) -> None:

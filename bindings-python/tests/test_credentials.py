@@ -18,7 +18,7 @@ import retryrmq
 from conftest import Broker, User, eventually, soon
 from proxy import Proxy
 from retryrmq import _native
-from retryrmq._pump import pump
+from retryrmq._notifications import dispatcher
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def nothing_is_left() -> Iterator[None]:
 
     def is_empty() -> bool:
         gc.collect()
-        return not pump()._askers and not _native.live()["questions"]
+        return not dispatcher()._credential_providers and not _native.live_objects()["credential_requests"]
 
     eventually("no function is held, and no question is open", is_empty)
 
@@ -504,7 +504,7 @@ def test_a_refusal_by_the_broker_ends_a_client_that_is_to_end(broker: Broker, pr
 
 def test_a_function_that_knows_its_client_is_let_go_of(broker: Broker) -> None:
     """When the client is closed, though the function holds it."""
-    before = _native.live()["clients"]
+    before = _native.live_objects()["clients"]
     user = User(broker)
 
     def made() -> None:
@@ -519,7 +519,7 @@ def test_a_function_that_knows_its_client_is_let_go_of(broker: Broker) -> None:
 
     def is_gone() -> bool:
         gc.collect()
-        return _native.live()["clients"] <= before
+        return _native.live_objects()["clients"] <= before
 
     made()
     eventually("the client is gone", is_gone)

@@ -595,8 +595,8 @@ class Node:
 def test_an_alarm_that_lasts_too_long_does_not_multiply_messages(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("retryrmq.aio_pika._LONGEST", 1.0)
-    monkeypatch.setattr("retryrmq._confirmed_copies._ANSWER", 1.0)
+    monkeypatch.setattr("retryrmq.aio_pika._STORE_TIMEOUT", 1.0)
+    monkeypatch.setattr("retryrmq._aiormq_publisher._BROKER_TIMEOUT", 1.0)
     node = Node(broker.version)
     setup = Setup(node.url)
     runs: list[tuple[str, int]] = []

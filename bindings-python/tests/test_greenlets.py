@@ -269,7 +269,7 @@ say(healthy=healthy)
     assert program.end() == 0
 
 
-@pytest.mark.parametrize("where", ["handler", "limited", "listener", "pump"])
+@pytest.mark.parametrize("where", ["handler", "limited", "listener", "dispatcher"])
 def test_ctrl_c_is_raised_in_the_main_greenlet(
     broker: Broker, library: str, where: str, programs: list[Program]
 ) -> None:
@@ -288,10 +288,10 @@ def handle(msg):
     if where == "listener" and msg.attempt == 1:  # an event
         raise ValueError("not yet")
 
-class Pumped:
+class Timed:
     was_here = False
 
-    def look(self):
+    def check_timeouts(self):
         if not self.was_here:
             self.was_here = True
             interrupt()
@@ -301,10 +301,10 @@ limit = "10m" if where == "limited" else None
 options = {"dlx": True, "handler_timeout": limit, "retry": "fixed(50ms, retries=3)"}
 consumer = client.consume(queue, handle, on_event=lambda event: interrupted or interrupt(), **options).start()
 try:
-    if where == "pump":
-        from retryrmq import _pump
-        pumped = Pumped()
-        _pump.pump().watch(pumped, 1.0)
+    if where == "dispatcher":
+        from retryrmq import _notifications
+        timed = Timed()
+        _notifications.dispatcher().watch_timeouts(timed, 1.0)
     client.publish(queue, "a")
     while True:
         time.sleep(0.01)
@@ -320,7 +320,7 @@ client.close()
 """
     program = started(f"where = {where!r}\n" + source, library, broker, broker.queue(), programs)
     assert program.line() == {"interrupted": True}
-    assert program.line() == {"seen": {"listener": [1, 1, 2, 2], "pump": [1, 1]}.get(where, [1, 1, 1])}
+    assert program.line() == {"seen": {"listener": [1, 1, 2, 2], "dispatcher": [1, 1]}.get(where, [1, 1, 1])}
     assert program.end() == 0
 
 

@@ -52,9 +52,9 @@ def test_lost_connections_lose_no_message_and_no_memory(broker: Broker, programs
         gc.collect()
         # The thread that told of the last answer may still be about to let go of it.
         patience = time.monotonic() + 10
-        while any(retryrmq._native.live().values()) and time.monotonic() < patience:
+        while any(retryrmq._native.live_objects().values()) and time.monotonic() < patience:
             time.sleep(0.01)
-        say(live=retryrmq._native.live())
+        say(live=retryrmq._native.live_objects())
         """,
         broker,
         queue,
@@ -104,9 +104,9 @@ def test_failed_handlers_leave_nothing_native(broker: Broker, programs: list[Pro
 
         asyncio.run(main())
         patience = time.monotonic() + 10
-        while gc.collect() >= 0 and any(retryrmq._native.live().values()) and time.monotonic() < patience:
+        while gc.collect() >= 0 and any(retryrmq._native.live_objects().values()) and time.monotonic() < patience:
             time.sleep(0.01)
-        say(live=retryrmq._native.live())
+        say(live=retryrmq._native.live_objects())
         """,
         broker,
         queue,
@@ -141,11 +141,11 @@ def test_stopping_again_and_again_leaves_nothing(broker: Broker, programs: list[
         for _ in range(20):
             asyncio.run(once())
         gc.collect()
-        say(live=retryrmq._native.live(), threads=threading.active_count(), files=len(os.listdir("/proc/self/fd")))
+        say(live=retryrmq._native.live_objects(), threads=threading.active_count(), files=len(os.listdir("/proc/self/fd")))
         for _ in range(20):
             asyncio.run(once())
         gc.collect()
-        say(live=retryrmq._native.live(), threads=threading.active_count(), files=len(os.listdir("/proc/self/fd")))
+        say(live=retryrmq._native.live_objects(), threads=threading.active_count(), files=len(os.listdir("/proc/self/fd")))
         """,
         broker,
         queue,

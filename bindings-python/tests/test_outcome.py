@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import retryrmq
 from retryrmq.errors import _from_code
-from retryrmq.outcome import judged, too_late
+from retryrmq.outcome import classify, timeout_end
 
 
 def _pickled(protocol: int) -> Callable[[BaseException], BaseException]:
@@ -35,7 +35,7 @@ class Evil(Exception):
 
 
 def test_an_error_retries_with_its_type_its_bases_and_its_trace() -> None:
-    what, error, kind, kinds, stack, delay = judged(raised(ConnectionResetError("gone"), ValueError("first")))
+    what, error, kind, kinds, stack, delay = classify(raised(ConnectionResetError("gone"), ValueError("first")))
     assert (what, error, kind, delay) == ("retry", "gone", "ConnectionResetError", None)
     assert kinds == ["ConnectionError", "OSError", "Exception", "BaseException"]
     assert stack is not None
@@ -44,12 +44,12 @@ def test_an_error_retries_with_its_type_its_bases_and_its_trace() -> None:
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit()])
 def test_what_no_handler_should_raise_is_a_failed_attempt(error: BaseException) -> None:
-    assert judged(raised(error))[0] == "retry"
-    assert judged(raised(error))[2] == type(error).__name__
+    assert classify(raised(error))[0] == "retry"
+    assert classify(raised(error))[2] == type(error).__name__
 
 
 def test_a_text_that_cannot_be_had() -> None:
-    end = judged(raised(Evil()))
+    end = classify(raised(Evil()))
     assert end[0] == "retry"
     assert "Evil" in end[1]
     assert end[4] is not None and "Evil" in end[4]
@@ -64,11 +64,11 @@ class Bad(ValueError, metaclass=Named):
 
 
 def test_lone_surrogates_are_escaped_everywhere() -> None:
-    what, error, error_type, kinds, stack, _ = judged(raised(Bad("report\udcff.pdf")))
+    what, error, error_type, kinds, stack, _ = classify(raised(Bad("report\udcff.pdf")))
     assert (what, error, error_type, kinds[0]) == ("retry", "report\\udcff.pdf", "Bad\\udc80", "ValueError")
     assert stack is not None and "report\\udcff.pdf" in stack
     stack.encode()
-    assert judged(raised(retryrmq.Park("no \udcff")))[1] == "no \\udcff"
+    assert classify(raised(retryrmq.Park("no \udcff")))[1] == "no \\udcff"
 
 
 class NoCause(Exception):
@@ -85,15 +85,15 @@ class Unfinished(retryrmq.RetryAfter):
 def test_an_error_that_cannot_be_judged_is_a_failed_attempt(
     error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
-    end = judged(error)
+    end = classify(error)
     assert end == ("retry", str(error) or "Unfinished", type(error).__name__, [], None, None)
     assert caplog.records[-1].levelname == "ERROR"
 
 
 def test_what_is_parked_at_once_keeps_its_trace() -> None:
-    assert judged(raised(ValueError("a")), stack=False)[4] is None
+    assert classify(raised(ValueError("a")), stack=False)[4] is None
     for error in (raised(retryrmq.Park("why"), ValueError("a")), raised(ValueError("a"))):
-        stack = judged(error, (ValueError,), stack=False)[4]
+        stack = classify(error, (ValueError,), stack=False)[4]
         assert stack is not None and "ValueError: a" in stack
 
 
@@ -122,36 +122,36 @@ def test_signals_and_errors_can_be_copied_and_pickled(duplicate: Callable[[BaseE
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="there are no groups")
 def test_a_group_of_one_is_that_one() -> None:
     group: Any = vars(builtins)["ExceptionGroup"]
-    assert judged(raised(group("tasks", [retryrmq.Park("why")])))[:2] == ("park", "why")
-    assert judged(raised(group("tasks", [group("inner", [retryrmq.Defer("5s")])])))[0] == "defer"
-    fatal = judged(raised(group("tasks", [KeyError("k")])), (LookupError,))
+    assert classify(raised(group("tasks", [retryrmq.Park("why")])))[:2] == ("park", "why")
+    assert classify(raised(group("tasks", [group("inner", [retryrmq.Defer("5s")])])))[0] == "defer"
+    fatal = classify(raised(group("tasks", [KeyError("k")])), (LookupError,))
     assert (fatal[0], fatal[2]) == ("fatal", "KeyError")
     assert fatal[4] is not None and "tasks (1 sub-exception)" in fatal[4]
-    several = judged(raised(group("tasks", [retryrmq.Park("why"), ValueError("a")])), (ValueError,))
+    several = classify(raised(group("tasks", [retryrmq.Park("why"), ValueError("a")])), (ValueError,))
     assert (several[0], several[2]) == ("retry", "ExceptionGroup")
 
 
 def test_an_empty_text_is_the_name() -> None:
-    assert judged(raised(ValueError()))[1] == "ValueError"
+    assert classify(raised(ValueError()))[1] == "ValueError"
 
 
 def test_signals_count_wherever_they_stand_among_the_causes() -> None:
-    assert judged(raised(retryrmq.RetryAfter("30s", "busy")))[:3] == ("retry", "busy", "")
-    assert judged(raised(retryrmq.RetryAfter("30s")))[5] == 30.0
-    from_error = judged(raised(retryrmq.RetryAfter("30s"), ValueError("why")))
+    assert classify(raised(retryrmq.RetryAfter("30s", "busy")))[:3] == ("retry", "busy", "")
+    assert classify(raised(retryrmq.RetryAfter("30s")))[5] == 30.0
+    from_error = classify(raised(retryrmq.RetryAfter("30s"), ValueError("why")))
     assert from_error[:3] == ("retry", "why", "ValueError")
-    wrapped = judged(raised(RuntimeError("outer"), retryrmq.Defer("5s")))
+    wrapped = classify(raised(RuntimeError("outer"), retryrmq.Defer("5s")))
     assert (wrapped[0], wrapped[5]) == ("defer", 5.0)
-    assert judged(raised(retryrmq.Park("no such customer")))[:2] == ("park", "no such customer")
+    assert classify(raised(retryrmq.Park("no such customer")))[:2] == ("park", "no such customer")
     circle = ValueError("a")
     circle.__cause__ = RuntimeError("b")
     circle.__cause__.__cause__ = circle
-    assert judged(circle)[0] == "retry"
+    assert classify(circle)[0] == "retry"
 
 
 def test_fatal_classes_and_their_subclasses() -> None:
-    assert judged(raised(KeyError("k")), (LookupError,))[0] == "fatal"
-    assert judged(raised(ValueError("k")), (LookupError,))[0] == "retry"
+    assert classify(raised(KeyError("k")), (LookupError,))[0] == "fatal"
+    assert classify(raised(ValueError("k")), (LookupError,))[0] == "retry"
 
 
 @pytest.mark.parametrize(
@@ -161,4 +161,4 @@ def test_fatal_classes_and_their_subclasses() -> None:
 def test_a_duration_in_an_error_is_written_as_in_every_language(duration: str, text: str) -> None:
     defer = retryrmq.Defer(duration)
     assert str(defer) == f"deferred for {text}"
-    assert too_late(defer.delay)[1] == f"the handler took longer than {text}"
+    assert timeout_end(defer.delay)[1] == f"the handler took longer than {text}"

@@ -265,7 +265,7 @@ def test_ctrl_c_ends_waiting_for_a_broker(broker: Broker, programs: list[Program
         try:
             connect()
         except BaseException as error:
-            say(ended=type(error).__name__, left=retryrmq._native.live()["clients"])
+            say(ended=type(error).__name__, left=retryrmq._native.live_objects()["clients"])
     """)
     program = Program(source, broker, "orders", f"amqp://localhost:{free_port()}")
     programs.append(program)
@@ -296,7 +296,7 @@ def test_ctrl_c_ends_waiting_for_a_login(broker: Broker, programs: list[Program]
             connect()
         except BaseException as error:
             say(ended=type(error).__name__)
-        while retryrmq._native.live()["clients"] or retryrmq._pump.pump()._askers:
+        while retryrmq._native.live_objects()["clients"] or retryrmq._notifications.dispatcher()._credential_providers:
             time.sleep(0.01)
         say(left=0)
     """)

@@ -14,16 +14,16 @@ import retryrmq
 from conftest import PATIENCE, Broker, eventually, soon
 from proxy import Proxy
 from retryrmq import _native
-from retryrmq._pump import pump
+from retryrmq._notifications import dispatcher
 
 
 def awaited() -> int:
-    return len(pump()._awaited)
+    return len(dispatcher()._pending)
 
 
 def operations() -> int:
     gc.collect()
-    return _native.live()["operations"]
+    return _native.live_objects()["operations"]
 
 
 async def begun(wait: Callable[[], Awaitable[Any]]) -> asyncio.Task[Any]:
@@ -72,10 +72,10 @@ def test_cancelled_waits_leave_nothing(broker: Broker, handler: Callable[..., An
 def test_a_cancelled_wait_that_changes_nothing_is_given_up(broker: Broker) -> None:
     async def main() -> None:
         async with retryrmq.connect(broker.url) as client, client.consume(broker.queue(), dlx=True) as consumer:
-            subscription = consumer._open()
+            subscription = consumer._opened()
             for operation in (subscription.ready(), subscription.wait_closed()):
                 waited_for = operation
-                await cancelled(lambda: pump().answer(waited_for, only_here=True))  # noqa: B023 - it is over then
+                await cancelled(lambda: dispatcher().wait_async(waited_for, only_here=True))  # noqa: B023 - it is over then
                 await soon("it has ended", operation.done)
                 with pytest.raises(retryrmq.ClosedError):
                     operation.result()

@@ -5,18 +5,19 @@ use std::sync::Arc;
 use retryrmq::ClientOptions;
 
 use crate::{
-    errors::Refusal,
-    live::{Alive, Kind},
-    login, news,
+    byte_buffer::ByteBuffer,
+    credentials,
+    errors::FfiError,
+    notifications,
+    object_count::{LiveObject, ObjectKind},
     operation::{Answer, Operation, other},
     options::Options,
     publish::Outgoing,
-    wire::Wire,
 };
 
 /// What a connection is told.
 #[derive(Debug, uniffi::Record)]
-pub struct Dialling {
+pub struct ConnectOptions {
     /// The broker's address.
     pub url: String,
     /// The version of the application.
@@ -27,36 +28,36 @@ pub struct Dialling {
     pub wait: bool,
     /// Whether a login that is refused after a loss ends the client.
     pub end_when_refused: bool,
-    /// The function that is asked who logs in; none when it is 0.
-    pub credentials: u64,
+    /// The function that is asked for credentials; none when it is 0.
+    pub provider: u64,
 }
 
 /// A connected client.
 #[derive(Debug, uniffi::Object)]
 pub struct Client {
     inner: retryrmq::Client,
-    _alive: Alive,
+    _alive: LiveObject,
 }
 
 /// Connects; the answer is a client.
 #[uniffi::export]
-pub fn connect(dialling: Dialling, ticket: u64) -> Result<Arc<Operation>, Refusal> {
-    dialling.url.parse::<retryrmq::Addresses>()?;
-    let queue_type = dialling
+pub fn connect(options: ConnectOptions, ticket: u64) -> Result<Arc<Operation>, FfiError> {
+    options.url.parse::<retryrmq::Addresses>()?;
+    let queue_type = options
         .queue_type
         .as_deref()
         .map(str::parse)
         .transpose()?
         .unwrap_or_default();
-    let mut options = ClientOptions::new()
-        .app_version(dialling.app_version)
+    let mut client_options = ClientOptions::new()
+        .app_version(options.app_version)
         .queue_type(queue_type)
-        .wait(dialling.wait)
-        .end_when_refused(dialling.end_when_refused);
-    options.credentials =
-        (dialling.credentials != 0).then(|| login::credentials(dialling.credentials));
+        .wait(options.wait)
+        .end_when_refused(options.end_when_refused);
+    client_options.credentials =
+        (options.provider != 0).then(|| credentials::credentials(options.provider));
     Operation::begin_while_awaited(ticket, async move {
-        let client = retryrmq::Client::connect_with(&dialling.url, options).await?;
+        let client = retryrmq::Client::connect_with(&options.url, client_options).await?;
         Ok(Answer::Client(client))
     })
 }
@@ -64,11 +65,11 @@ pub fn connect(dialling: Dialling, ticket: u64) -> Result<Arc<Operation>, Refusa
 #[uniffi::export]
 impl Operation {
     /// The client that was connected.
-    pub fn client(&self) -> Result<Arc<Client>, Refusal> {
+    pub fn client(&self) -> Result<Arc<Client>, FfiError> {
         match self.take()? {
             Answer::Client(inner) => Ok(Arc::new(Client {
                 inner,
-                _alive: Alive::new(Kind::Client),
+                _alive: LiveObject::new(ObjectKind::Client),
             })),
             _ => Err(other()),
         }
@@ -83,10 +84,10 @@ impl Client {
         options: Arc<Options>,
         listener: u64,
         ticket: u64,
-    ) -> Result<Arc<Operation>, Refusal> {
+    ) -> Result<Arc<Operation>, FfiError> {
         let mut consumer = options.consumer.clone().client(self.inner.clone());
         if listener != 0 {
-            consumer = consumer.on_event(move |event| news::told(listener, event));
+            consumer = consumer.on_event(move |event| notifications::event(listener, event));
         }
         // It waits for as long as the broker is away. Given up halfway it leaves no consumer behind.
         Operation::begin_while_awaited(ticket, async move {
@@ -99,9 +100,9 @@ impl Client {
     pub fn publish(
         &self,
         outgoing: Outgoing,
-        body: Wire,
+        body: ByteBuffer,
         ticket: u64,
-    ) -> Result<Arc<Operation>, Refusal> {
+    ) -> Result<Arc<Operation>, FfiError> {
         let message = outgoing.message(body)?;
         let client = self.inner.clone();
         Operation::begin(ticket, async move {
@@ -111,9 +112,9 @@ impl Client {
     }
 
     /// Walks through the messages parked for a queue; the answer is a walk.
-    pub fn parked(&self, queue: Wire, ticket: u64) -> Result<Arc<Operation>, Refusal> {
+    pub fn parked(&self, queue: ByteBuffer, ticket: u64) -> Result<Arc<Operation>, FfiError> {
         let queue = String::from_utf8(queue.0)
-            .map_err(|_| Refusal::option("`queue` is not valid UTF-8"))?;
+            .map_err(|_| FfiError::option("`queue` is not valid UTF-8"))?;
         let parked = self.inner.parked(queue);
         Operation::begin_while_awaited(ticket, async move {
             let browse = parked.browse().await?;
@@ -122,7 +123,7 @@ impl Client {
     }
 
     /// Closes both connections.
-    pub fn close(&self, ticket: u64) -> Result<Arc<Operation>, Refusal> {
+    pub fn close(&self, ticket: u64) -> Result<Arc<Operation>, FfiError> {
         let client = self.inner.clone();
         Operation::begin(ticket, async move {
             client.close().await;
@@ -141,7 +142,7 @@ impl Client {
     }
 
     /// Fails with what the client ended by, if it ended by itself.
-    pub fn check_end(&self) -> Result<(), Refusal> {
+    pub fn check_end(&self) -> Result<(), FfiError> {
         match self.inner.end() {
             Some(error) => Err(error.into()),
             None => Ok(()),

@@ -6,9 +6,9 @@ use retryrmq_bindings as common;
 
 /// An error of the core: its code, its sentence, and what stands behind it.
 #[derive(Debug, uniffi::Error)]
-pub enum Refusal {
+pub enum FfiError {
     /// The only kind; codes tell them apart.
-    Refused {
+    Failed {
         /// The stable code.
         code: String,
         /// One sentence for people.
@@ -18,9 +18,9 @@ pub enum Refusal {
     },
 }
 
-impl Refusal {
+impl FfiError {
     pub(crate) fn new(code: &str, message: impl Into<String>) -> Self {
-        Self::Refused {
+        Self::Failed {
             code: code.to_owned(),
             message: message.into(),
             detail: String::new(),
@@ -32,9 +32,9 @@ impl Refusal {
     }
 }
 
-impl From<common::Refusal> for Refusal {
-    fn from(refusal: common::Refusal) -> Self {
-        Self::Refused {
+impl From<common::BindingError> for FfiError {
+    fn from(refusal: common::BindingError) -> Self {
+        Self::Failed {
             code: refusal.code.to_owned(),
             message: refusal.message,
             detail: refusal.detail,
@@ -42,17 +42,17 @@ impl From<common::Refusal> for Refusal {
     }
 }
 
-impl From<retryrmq::Error> for Refusal {
+impl From<retryrmq::Error> for FfiError {
     fn from(error: retryrmq::Error) -> Self {
-        common::Refusal::from(error).into()
+        common::BindingError::from(error).into()
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for FfiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Refused { message, .. } = self;
+        let Self::Failed { message, .. } = self;
         f.write_str(message)
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for FfiError {}

@@ -1,15 +1,16 @@
 //! The native half of the Go module `retryrmq`: the core as UniFFI objects.
 //!
 //! It converts, calls the core and converts back. Handlers, loggers and listeners are run by the Go half, and no thread of
-//! this half ever calls into Go: what Go waits for, a goroutine fetches (`news`).
+//! this half ever calls into Go: what Go waits for, a goroutine fetches (`notifications`).
 
+mod byte_buffer;
 mod client;
+mod credentials;
 mod errors;
-mod live;
 mod logging;
-mod login;
 mod message;
-mod news;
+mod notifications;
+mod object_count;
 mod operation;
 mod options;
 mod parked;
@@ -17,6 +18,5 @@ mod policy;
 mod publish;
 mod simulation;
 mod subscription;
-mod wire;
 
 uniffi::setup_scaffolding!();

@@ -1,16 +1,16 @@
-//! Messages as bytes, as `layout.rs` of `bindings-common` has them. Go copies each message, so every body is inside.
+//! Messages as bytes, as `message_codec.rs` of `bindings-common` has them. Go copies each message, so every body is inside.
 
 use retryrmq::{Delivery, Message};
 use retryrmq_bindings::message_codec::Batch;
 
-use crate::wire::Wire;
+use crate::byte_buffer::ByteBuffer;
 
 /// Several messages; nothing for none.
-pub(crate) fn batch(deliveries: &[Delivery], may_park: impl Fn(&Message) -> bool) -> Wire {
-    Wire(Batch::of(deliveries, usize::MAX, may_park).bytes)
+pub(crate) fn batch(deliveries: &[Delivery], may_park: impl Fn(&Message) -> bool) -> ByteBuffer {
+    ByteBuffer(Batch::of(deliveries, usize::MAX, may_park).bytes)
 }
 
 /// A message that nobody settles.
-pub(crate) fn alone(message: &Message) -> Wire {
-    Wire(Batch::alone(message, usize::MAX).bytes)
+pub(crate) fn alone(message: &Message) -> ByteBuffer {
+    ByteBuffer(Batch::alone(message, usize::MAX).bytes)
 }

@@ -9,10 +9,10 @@ use retryrmq_bindings as common;
 use tokio::task::AbortHandle;
 
 use crate::{
-    errors::Refusal,
-    live::{Alive, Kind},
-    news,
-    wire::Wire,
+    byte_buffer::ByteBuffer,
+    errors::FfiError,
+    notifications,
+    object_count::{LiveObject, ObjectKind},
 };
 
 /// What an operation can give: plain values, which whoever takes them makes objects of.
@@ -22,10 +22,10 @@ pub(crate) enum Answer {
     Client(retryrmq::Client),
     Subscription(Box<retryrmq::Subscription>),
     Walk(Box<retryrmq::Browse>),
-    Record(Wire),
+    Record(ByteBuffer),
 }
 
-type Slot = Arc<Mutex<Option<Result<Answer, Refusal>>>>;
+type Slot = Arc<Mutex<Option<Result<Answer, FfiError>>>>;
 
 /// Something that was begun. It comes to its end also when it was freed before, unless it is one that is only of use to
 /// those who wait for it.
@@ -34,7 +34,7 @@ pub struct Operation {
     answer: Slot,
     /// How to give it up when it is freed.
     abort: Option<AbortHandle>,
-    _alive: Alive,
+    _alive: LiveObject,
 }
 
 impl Operation {
@@ -42,8 +42,8 @@ impl Operation {
     /// example; an answer that nobody waits for is let go.
     pub(crate) fn begin(
         ticket: u64,
-        work: impl Future<Output = Result<Answer, Refusal>> + Send + 'static,
-    ) -> Result<Arc<Self>, Refusal> {
+        work: impl Future<Output = Result<Answer, FfiError>> + Send + 'static,
+    ) -> Result<Arc<Self>, FfiError> {
         Self::run(ticket, work).map(|(answer, _)| Self::new(answer, None))
     }
 
@@ -51,8 +51,8 @@ impl Operation {
     /// walk is not of that kind: copies of others may be on their way.
     pub(crate) fn begin_while_awaited(
         ticket: u64,
-        work: impl Future<Output = Result<Answer, Refusal>> + Send + 'static,
-    ) -> Result<Arc<Self>, Refusal> {
+        work: impl Future<Output = Result<Answer, FfiError>> + Send + 'static,
+    ) -> Result<Arc<Self>, FfiError> {
         Self::run(ticket, work).map(|(answer, abort)| Self::new(answer, abort))
     }
 
@@ -60,31 +60,31 @@ impl Operation {
         Arc::new(Self {
             answer,
             abort,
-            _alive: Alive::new(Kind::Operation),
+            _alive: LiveObject::new(ObjectKind::Operation),
         })
     }
 
     fn run(
         ticket: u64,
-        work: impl Future<Output = Result<Answer, Refusal>> + Send + 'static,
-    ) -> Result<(Slot, Option<AbortHandle>), Refusal> {
+        work: impl Future<Output = Result<Answer, FfiError>> + Send + 'static,
+    ) -> Result<(Slot, Option<AbortHandle>), FfiError> {
         let answer = Slot::default();
         let slot = Arc::downgrade(&answer);
         let abort = common::begin(work, move |given| {
             if let Some(slot) = slot.upgrade() {
                 *slot.lock().unwrap_or_else(PoisonError::into_inner) = given;
             }
-            news::finished(ticket);
+            notifications::finished(ticket);
         })?;
         Ok((answer, abort))
     }
 
-    pub(crate) fn take(&self) -> Result<Answer, Refusal> {
+    pub(crate) fn take(&self) -> Result<Answer, FfiError> {
         self.answer
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take()
-            .unwrap_or_else(|| Err(common::Refusal::broken().into()))
+            .unwrap_or_else(|| Err(common::BindingError::broken().into()))
     }
 }
 
@@ -97,8 +97,8 @@ impl Drop for Operation {
 }
 
 /// For whoever takes an answer that is another one than was asked for.
-pub(crate) fn other() -> Refusal {
-    Refusal::new(
+pub(crate) fn other() -> FfiError {
+    FfiError::new(
         "error",
         "an operation gave an unexpected answer; this is a bug in retryrmq",
     )
@@ -107,7 +107,7 @@ pub(crate) fn other() -> Refusal {
 #[uniffi::export]
 impl Operation {
     /// The end of one that gives nothing.
-    pub fn nothing(&self) -> Result<(), Refusal> {
+    pub fn nothing(&self) -> Result<(), FfiError> {
         self.take().map(drop)
     }
 }
@@ -119,7 +119,7 @@ mod tests {
     /// Until the Go half would have heard that these operations have ended, together or one by one.
     fn told(mut tickets: Vec<u64>) {
         while !tickets.is_empty() {
-            let finished = news::news(60_000).finished;
+            let finished = notifications::fetch_notifications(60_000).finished;
             tickets.retain(|ticket| !finished.contains(ticket));
         }
     }

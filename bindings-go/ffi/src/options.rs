@@ -3,17 +3,17 @@
 use std::{sync::Arc, time::Duration};
 
 use retryrmq::{Consumer, Failure, Outcome};
-use retryrmq_bindings::Ended;
+use retryrmq_bindings::EndKind;
 use retryrmq_bindings::nanoseconds;
 
 use crate::{
-    errors::Refusal,
-    live::{Alive, Kind},
+    errors::FfiError,
+    object_count::{LiveObject, ObjectKind},
 };
 
 /// What the Go half has to know of a consumer.
 #[derive(Debug, uniffi::Record)]
-pub struct Shape {
+pub struct OptionsSummary {
     /// How many handlers run at a time.
     pub concurrency: u32,
     /// How many messages a handler gets at most; none for single messages.
@@ -31,25 +31,25 @@ pub struct Shape {
 pub struct Options {
     pub(crate) consumer: Consumer,
     has_rules: bool,
-    _alive: Alive,
+    _alive: LiveObject,
 }
 
 #[uniffi::export]
 impl Options {
     /// Reads and checks what was said of them, one JSON object.
     #[uniffi::constructor]
-    pub fn new(given: String) -> Result<Arc<Self>, Refusal> {
+    pub fn new(given: String) -> Result<Arc<Self>, FfiError> {
         let options = retryrmq_bindings::Options::read(&given).map_err(|refused| refused.why)?;
         Ok(Arc::new(Self {
             consumer: options.consumer,
             has_rules: options.has_rules,
-            _alive: Alive::new(Kind::Options),
+            _alive: LiveObject::new(ObjectKind::Options),
         }))
     }
 
     /// What the Go half has to know of it.
-    pub fn shape(&self) -> Shape {
-        Shape {
+    pub fn summary(&self) -> OptionsSummary {
+        OptionsSummary {
             concurrency: u32::try_from(self.consumer.configured_concurrency()).unwrap_or(u32::MAX),
             batch: self
                 .consumer
@@ -64,7 +64,7 @@ impl Options {
 
 /// What went wrong.
 #[derive(Debug, uniffi::Record)]
-pub struct Failed {
+pub struct AttemptFailure {
     /// The text of the error.
     pub error: String,
     /// Its type.
@@ -75,8 +75,8 @@ pub struct Failed {
     pub stack: Option<String>,
 }
 
-impl From<Failed> for Failure {
-    fn from(failed: Failed) -> Self {
+impl From<AttemptFailure> for Failure {
+    fn from(failed: AttemptFailure) -> Self {
         let mut failure = Self::new(failed.error)
             .of_type(failed.error_type)
             .also(failed.kinds);
@@ -87,25 +87,25 @@ impl From<Failed> for Failure {
 
 /// The end of an attempt. Delays are nanoseconds.
 #[derive(Debug, uniffi::Enum)]
-pub enum Ending {
+pub enum End {
     /// Handled.
     Ack,
     /// Failed: once more, later.
     Retry {
         /// What went wrong.
-        failure: Failed,
+        failure: AttemptFailure,
         /// The delay that the handler chose.
         delay: Option<u64>,
     },
     /// Given up by the handler.
     Park {
         /// Why.
-        failure: Failed,
+        failure: AttemptFailure,
     },
     /// Failed in a way that no retry can mend.
     Fatal {
         /// What went wrong.
-        failure: Failed,
+        failure: AttemptFailure,
     },
     /// Put off.
     Defer {
@@ -115,20 +115,20 @@ pub enum Ending {
     /// Parked, because its body is not what the handler reads.
     Undecodable {
         /// What is wrong with it.
-        failure: Failed,
+        failure: AttemptFailure,
     },
 }
 
-impl Ending {
+impl End {
     /// The outcome for the core.
     pub(crate) fn outcome(self) -> Outcome {
         let (ended, failure, delay) = match self {
             Self::Ack => return Outcome::Ack,
-            Self::Retry { failure, delay } => (Ended::Retry, failure.into(), delay),
-            Self::Park { failure } => (Ended::Park, failure.into(), None),
-            Self::Fatal { failure } => (Ended::Fatal, failure.into(), None),
-            Self::Undecodable { failure } => (Ended::Undecodable, failure.into(), None),
-            Self::Defer { delay } => (Ended::Defer, Failure::default(), Some(delay)),
+            Self::Retry { failure, delay } => (EndKind::Retry, failure.into(), delay),
+            Self::Park { failure } => (EndKind::Park, failure.into(), None),
+            Self::Fatal { failure } => (EndKind::Fatal, failure.into(), None),
+            Self::Undecodable { failure } => (EndKind::Undecodable, failure.into(), None),
+            Self::Defer { delay } => (EndKind::Defer, Failure::default(), Some(delay)),
         };
         // Only a deferral without a delay would be refused, and here each has one.
         ended

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use retryrmq_bindings::{PolicyText, nanoseconds};
 
-use crate::errors::Refusal;
+use crate::errors::FfiError;
 
 /// A policy, read.
 #[derive(Debug, uniffi::Record)]
-pub struct Read {
+pub struct PolicyDetails {
     /// Its full text.
     pub text: String,
     /// How many retries it grants.
@@ -19,9 +19,9 @@ pub struct Read {
 
 /// Reads a policy; the default one when there is no text.
 #[uniffi::export]
-pub fn read_policy(text: Option<String>) -> Result<Read, Refusal> {
+pub fn read_policy(text: Option<String>) -> Result<PolicyDetails, FfiError> {
     let read = PolicyText::read(text.as_deref())?;
-    Ok(Read {
+    Ok(PolicyDetails {
         text: read.text,
         retries: read.retries,
         delays: read.delays.into_iter().map(nanoseconds).collect(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use retryrmq::Publish;
 use retryrmq_bindings::amqp_table::read_table;
 
-use crate::{errors::Refusal, wire::Wire};
+use crate::{byte_buffer::ByteBuffer, errors::FfiError};
 
 /// What a message carries beside its body. Durations are nanoseconds.
 #[derive(Debug, uniffi::Record)]
@@ -15,7 +15,7 @@ pub struct Outgoing {
     /// The routing key.
     pub routing_key: String,
     /// The headers, as AMQP writes them; none when there is nothing.
-    pub headers: Option<Wire>,
+    pub headers: Option<ByteBuffer>,
     /// Delivers it later.
     pub delay: Option<u64>,
     /// How long publishing takes at most.
@@ -49,7 +49,7 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    pub(crate) fn message(self, body: Wire) -> Result<Publish, Refusal> {
+    pub(crate) fn message(self, body: ByteBuffer) -> Result<Publish, FfiError> {
         let headers = self.headers.as_ref();
         let outgoing = retryrmq_bindings::Outgoing {
             exchange: self.exchange,

@@ -6,24 +6,24 @@ use retryrmq::Token;
 use retryrmq_bindings::nanoseconds;
 
 use crate::{
-    errors::Refusal,
-    live::{Alive, Kind},
+    byte_buffer::ByteBuffer,
+    errors::FfiError,
     message,
-    options::{Ending, Options},
+    object_count::{LiveObject, ObjectKind},
+    options::{End, Options},
     publish::Outgoing,
-    wire::Wire,
 };
 
 /// A work queue and its consumer on a clock of their own.
 #[derive(Debug, uniffi::Object)]
 pub struct Simulation {
     inner: Mutex<retryrmq::Simulation>,
-    _alive: Alive,
+    _alive: LiveObject,
 }
 
 /// What became of a message.
 #[derive(Debug, uniffi::Record)]
-pub struct Became {
+pub struct SimulationResult {
     /// `acked`, `retried`, `deferred`, `parked`, `dropped`, `rejected` or `stale`.
     pub what: String,
     /// How long it waits, in nanoseconds.
@@ -31,7 +31,7 @@ pub struct Became {
     /// Why it was given up.
     pub reason: Option<String>,
     /// The parked message.
-    pub parked: Option<Wire>,
+    pub parked: Option<ByteBuffer>,
 }
 
 impl Simulation {
@@ -44,20 +44,20 @@ impl Simulation {
 impl Simulation {
     /// An empty queue.
     #[uniffi::constructor]
-    pub fn new(options: Arc<Options>) -> Result<Arc<Self>, Refusal> {
+    pub fn new(options: Arc<Options>) -> Result<Arc<Self>, FfiError> {
         Ok(Arc::new(Self {
             inner: Mutex::new(retryrmq::Simulation::new(options.consumer.clone())?),
-            _alive: Alive::new(Kind::Simulation),
+            _alive: LiveObject::new(ObjectKind::Simulation),
         }))
     }
 
     /// Publishes to the queue.
-    pub fn publish(&self, outgoing: Outgoing, body: Wire) -> Result<(), Refusal> {
+    pub fn publish(&self, outgoing: Outgoing, body: ByteBuffer) -> Result<(), FfiError> {
         Ok(self.lock().publish(outgoing.message(body)?)?)
     }
 
     /// The next message, as a batch of one; nothing at the end. The clock moves on to its arrival.
-    pub fn next(&self) -> Wire {
+    pub fn next(&self) -> ByteBuffer {
         let mut simulation = self.lock();
         let delivery = simulation.next();
         message::batch(delivery.as_slice(), |message| simulation.may_park(message))
@@ -69,10 +69,10 @@ impl Simulation {
     }
 
     /// Ends an attempt.
-    pub fn settle(&self, token: u64, ending: Ending) -> Became {
-        let step = self.lock().settle(Token::from_u64(token), ending.outcome());
-        let became = retryrmq_bindings::Became::from(step);
-        Became {
+    pub fn settle(&self, token: u64, end: End) -> SimulationResult {
+        let step = self.lock().settle(Token::from_u64(token), end.outcome());
+        let became = retryrmq_bindings::SimulationResult::from(step);
+        SimulationResult {
             what: became.what.to_owned(),
             delay: became.delay.map(nanoseconds),
             reason: became.reason.map(str::to_owned),

@@ -6,15 +6,15 @@ use std::{
 };
 
 use retryrmq::{Outcome, Token};
-use retryrmq_bindings::{BatchSize, Taken};
+use retryrmq_bindings::{BatchGuard, BatchSize};
 
 use crate::{
-    errors::Refusal,
-    live::{Alive, Kind},
+    byte_buffer::ByteBuffer,
+    errors::FfiError,
     message,
+    object_count::{LiveObject, ObjectKind},
     operation::{Answer, Operation, other},
-    options::Ending,
-    wire::Wire,
+    options::End,
 };
 
 /// A running consumer.
@@ -22,18 +22,18 @@ use crate::{
 pub struct Subscription {
     inner: Arc<retryrmq::Subscription>,
     size: Mutex<BatchSize>,
-    _alive: Alive,
+    _alive: LiveObject,
 }
 
 #[uniffi::export]
 impl Operation {
     /// The subscription that was made.
-    pub fn subscription(&self) -> Result<Arc<Subscription>, Refusal> {
+    pub fn subscription(&self) -> Result<Arc<Subscription>, FfiError> {
         match self.take()? {
             Answer::Subscription(inner) => Ok(Arc::new(Subscription {
                 inner: Arc::new(*inner),
                 size: Mutex::default(),
-                _alive: Alive::new(Kind::Subscription),
+                _alive: LiveObject::new(ObjectKind::Subscription),
             })),
             _ => Err(other()),
         }
@@ -42,7 +42,7 @@ impl Operation {
 
 /// A number and its name.
 #[derive(Debug, uniffi::Record)]
-pub struct Number {
+pub struct Counter {
     /// The name, the same in every language.
     pub name: String,
     /// The number.
@@ -55,7 +55,7 @@ impl Subscription {
     }
 }
 
-fn tokens(wire: &Wire) -> impl Iterator<Item = Token> {
+fn tokens(wire: &ByteBuffer) -> impl Iterator<Item = Token> {
     wire.chunks_exact(8).map(|bytes| {
         Token::from_u64(
             bytes
@@ -72,13 +72,13 @@ impl Subscription {
     /// the handler that is watched has ended, if there is one; if so, that of the first message is watched now. Waits for messages when there
     /// are none, `wait_ms` at most; 0 takes none. The last byte, behind the messages, says whether the handlers of the batch before
     /// are so quick that waking another goroutine would take longer.
-    pub fn exchange(&self, acks: Wire, slow: bool, ended: bool, wait_ms: u32) -> Wire {
+    pub fn exchange(&self, acks: ByteBuffer, slow: bool, ended: bool, wait_ms: u32) -> ByteBuffer {
         if !acks.is_empty() {
             self.inner
                 .settle(tokens(&acks).map(|token| (token, Outcome::Ack)));
         }
         if wait_ms == 0 {
-            return Wire::default();
+            return ByteBuffer::default();
         }
         let most = {
             let mut size = self.size();
@@ -92,7 +92,7 @@ impl Subscription {
             let wait = Duration::from_millis(u64::from(wait_ms));
             batch = self.inner.next_batch_blocking(most, wait);
         }
-        let taken = Taken::new(batch.iter().map(|delivery| delivery.token), |tokens| {
+        let guard = BatchGuard::new(batch.iter().map(|delivery| delivery.token), |tokens| {
             self.inner.give_back(tokens);
         });
         // One handler gets all messages of a batch.
@@ -105,18 +105,17 @@ impl Subscription {
         if !batch.is_empty() {
             wire.0.push(are_quick.into());
         }
-        taken.handed_over();
+        guard.disarm();
         wire
     }
 
     /// Ends an attempt that was not simply handled.
-    pub fn settle(&self, token: u64, ending: Ending) {
-        self.inner
-            .settle([(Token::from_u64(token), ending.outcome())]);
+    pub fn settle(&self, token: u64, end: End) {
+        self.inner.settle([(Token::from_u64(token), end.outcome())]);
     }
 
     /// Gives back messages that no handler has started on.
-    pub fn give_back(&self, unstarted: Wire) {
+    pub fn give_back(&self, unstarted: ByteBuffer) {
         self.inner.give_back(tokens(&unstarted));
     }
 
@@ -126,7 +125,7 @@ impl Subscription {
     }
 
     /// Done when everything is settled.
-    pub fn wait_closed(&self, ticket: u64) -> Result<Arc<Operation>, Refusal> {
+    pub fn wait_closed(&self, ticket: u64) -> Result<Arc<Operation>, FfiError> {
         let inner = Arc::clone(&self.inner);
         Operation::begin(ticket, async move {
             inner.wait_closed().await?;
@@ -135,12 +134,12 @@ impl Subscription {
     }
 
     /// The numbers of this queue since the client was made.
-    pub fn stats(&self) -> Vec<Number> {
+    pub fn stats(&self) -> Vec<Counter> {
         self.inner
             .stats()
             .numbers()
             .into_iter()
-            .map(|(name, value)| Number {
+            .map(|(name, value)| Counter {
                 name: name.to_owned(),
                 value,
             })

@@ -23,7 +23,7 @@ func init() {
 }
 
 // The first byte of b for C, which looks at it only during the call, and how many there are.
-func lent(b []byte) (unsafe.Pointer, C.int32_t) {
+func lend(b []byte) (unsafe.Pointer, C.int32_t) {
 	if len(b) > math.MaxInt32 {
 		panic(errTooLarge) // asked before by everything whose size the user chooses
 	}
@@ -31,7 +31,7 @@ func lent(b []byte) (unsafe.Pointer, C.int32_t) {
 }
 
 // Moves what a call gave into Go's memory.
-func taken(a C.rr_answer) []byte {
+func takeBytes(a C.rr_answer) []byte {
 	if a.len == 0 && a.capacity == 0 {
 		return nil
 	}
@@ -41,7 +41,7 @@ func taken(a C.rr_answer) []byte {
 }
 
 // Has read look at what a call gave, where it lies until read returns.
-func shown(a C.rr_answer, read func([]byte)) {
+func readBorrowed(a C.rr_answer, read func([]byte)) {
 	if a.len == 0 && a.capacity == 0 {
 		return
 	}
@@ -55,19 +55,19 @@ func shown(a C.rr_answer, read func([]byte)) {
 
 func bytesOf(a C.rr_answer) ([]byte, error) {
 	if a.code != 0 {
-		return nil, refused(a)
+		return nil, errorFrom(a)
 	}
-	return taken(a), nil
+	return takeBytes(a), nil
 }
 
 func valueOf(a C.rr_answer) (uint64, error) {
 	if a.code != 0 {
-		return 0, refused(a)
+		return 0, errorFrom(a)
 	}
 	return uint64(a.value), nil
 }
 
-func refused(a C.rr_answer) error { return refusalOf(int(a.code), taken(a)) }
+func errorFrom(a C.rr_answer) error { return errorOf(int(a.code), takeBytes(a)) }
 
 // An object of the native half. It lives until it is freed and nobody is in one of its methods any more.
 type object struct {
@@ -108,8 +108,8 @@ func (o *object) Free() {
 	}
 }
 
-// Live is how many native objects there are.
-func Live() int64 { return int64(C.rr_live()) }
+// LiveObjects is how many native objects there are.
+func LiveObjects() int64 { return int64(C.rr_live_objects()) }
 
 // Version is the version of the native half.
 func Version() string {

@@ -8,25 +8,25 @@ import "C"
 // Client is a connected client.
 type Client struct{ object }
 
-// Dialling is what a connection is told. Its texts must be valid UTF-8, as all texts.
-type Dialling struct {
+// ConnectOptions is what a connection is told. Its texts must be valid UTF-8, as all texts.
+type ConnectOptions struct {
 	URL, AppVersion, QueueType string
 	Wait, EndWhenRefused       bool
-	// Credentials is the number that AskedBy gave; 0 if there is no function.
+	// Credentials is the number that AddCredentialProvider gave; 0 if there is no function.
 	Credentials uint64
 }
 
 // Connect begins to connect.
-func Connect(dialling *Dialling) (*Operation, error) {
+func Connect(options *ConnectOptions) (*Operation, error) {
 	var w Writer
-	w.String(dialling.URL)
-	w.String(dialling.AppVersion)
-	w.OptionalString(dialling.QueueType)
-	w.Bool(dialling.Wait)
-	w.Bool(dialling.EndWhenRefused)
-	w.Uint64(dialling.Credentials)
+	w.String(options.URL)
+	w.String(options.AppVersion)
+	w.OptionalString(options.QueueType)
+	w.Bool(options.Wait)
+	w.Bool(options.EndWhenRefused)
+	w.Uint64(options.Credentials)
 	return begin(func(ticket uint64) C.rr_answer {
-		bytes, n := lent(w.B)
+		bytes, n := lend(w.B)
 		return C.rr_connect(bytes, n, C.uint64_t(ticket))
 	})
 }
@@ -53,13 +53,13 @@ func (c *Client) Publish(message *Outgoing) (*Operation, error) {
 		return nil, ErrFreed
 	}
 	defer c.leave()
-	if len(message.Body) > mostBytes {
+	if len(message.Body) > maxBytes {
 		return nil, errTooLarge
 	}
 	envelope := message.envelope()
 	return begin(func(ticket uint64) C.rr_answer {
-		bytes, n := lent(envelope)
-		body, size := lent(message.Body)
+		bytes, n := lend(envelope)
+		body, size := lend(message.Body)
 		return C.rr_client_publish(C.uint64_t(c.handle), bytes, n, body, size, C.uint64_t(ticket))
 	})
 }
@@ -71,7 +71,7 @@ func (c *Client) Parked(queue string) (*Operation, error) {
 	}
 	defer c.leave()
 	return begin(func(ticket uint64) C.rr_answer {
-		bytes, n := lent([]byte(queue))
+		bytes, n := lend([]byte(queue))
 		return C.rr_client_parked(C.uint64_t(c.handle), bytes, n, C.uint64_t(ticket))
 	})
 }
@@ -182,30 +182,30 @@ func (w *Walk) ReplayTo(number uint64, queue string) (*Operation, error) {
 	}
 	defer w.leave()
 	return begin(func(ticket uint64) C.rr_answer {
-		bytes, n := lent([]byte(queue))
+		bytes, n := lend([]byte(queue))
 		return C.rr_walk_replay_to(C.uint64_t(w.handle), C.uint64_t(number), bytes, n, C.uint64_t(ticket))
 	})
 }
 
-// Outlook is what is known of a walk beside its messages.
-type Outlook struct {
+// WalkStatus is what is known of a walk beside its messages.
+type WalkStatus struct {
 	Remaining, Others, Missed uint32
 	Warning                   string
 }
 
-// Outlook asks for it.
-func (w *Walk) Outlook() (Outlook, error) {
+// Status asks for it.
+func (w *Walk) Status() (WalkStatus, error) {
 	if !w.enter() {
-		return Outlook{}, ErrFreed
+		return WalkStatus{}, ErrFreed
 	}
 	defer w.leave()
-	answer, err := bytesOf(C.rr_walk_outlook(C.uint64_t(w.handle)))
+	answer, err := bytesOf(C.rr_walk_status(C.uint64_t(w.handle)))
 	if err != nil {
-		return Outlook{}, err
+		return WalkStatus{}, err
 	}
 	r := NewReader(answer)
-	outlook := Outlook{Remaining: r.Uint32(), Others: r.Uint32(), Missed: r.Uint32(), Warning: r.OptionalString()}
-	return outlook, r.End()
+	status := WalkStatus{Remaining: r.Uint32(), Others: r.Uint32(), Missed: r.Uint32(), Warning: r.OptionalString()}
+	return status, r.End()
 }
 
 // Discard begins to drop one.
@@ -241,6 +241,6 @@ func (w *Walk) Close() (*Operation, error) {
 
 // History reads the last failures from headers as AMQP writes them, and gives them as JSON.
 func History(headers []byte) ([]byte, error) {
-	bytes, n := lent(headers)
+	bytes, n := lend(headers)
 	return bytesOf(C.rr_history(bytes, n))
 }

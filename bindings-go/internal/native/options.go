@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-const mostBytes = math.MaxInt32
+const maxBytes = math.MaxInt32
 
-// Given is what was said of a consumer: the options by the names that they have in the core, durations in seconds. What is not in it is
+// OptionValues is what was said of a consumer: the options by the names that they have in the core, durations in seconds. What is not in it is
 // the core's to decide.
-type Given map[string]any
+type OptionValues map[string]any
 
 // Options are the options of a consumer, checked.
 type Options struct {
@@ -33,21 +33,21 @@ type Options struct {
 }
 
 // NewOptions reads and checks them.
-func NewOptions(given Given) (*Options, error) {
+func NewOptions(given OptionValues) (*Options, error) {
 	text, err := json.Marshal(given)
 	if err != nil {
 		return nil, err
 	}
-	bytes, n := lent(text)
+	bytes, n := lend(text)
 	handle, err := valueOf(C.rr_options_new(bytes, n))
 	if err != nil {
 		return nil, err
 	}
 	options := &Options{}
 	options.own(handle, func(handle uint64) { C.rr_free_options(C.uint64_t(handle)) })
-	shape, err := bytesOf(C.rr_options_shape(C.uint64_t(handle)))
+	summary, err := bytesOf(C.rr_options_summary(C.uint64_t(handle)))
 	if err == nil {
-		r := NewReader(shape)
+		r := NewReader(summary)
 		options.Concurrency = int(r.Uint32())
 		batch, _ := r.OptionalUint32()
 		options.Batch = int(batch)
@@ -74,7 +74,7 @@ type Policy struct {
 func ReadPolicy(text string) (Policy, error) {
 	var w Writer
 	w.OptionalString(text)
-	bytes, n := lent(w.B)
+	bytes, n := lend(w.B)
 	answer, err := bytesOf(C.rr_read_policy(bytes, n))
 	if err != nil {
 		return Policy{}, err

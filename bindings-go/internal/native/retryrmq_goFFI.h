@@ -348,9 +348,9 @@ void uniffi_retryrmq_go_fn_free_options(uint64_t handle, RustCallStatus *_Nonnul
 uint64_t uniffi_retryrmq_go_fn_constructor_options_new(RustBuffer given, RustCallStatus *_Nonnull out_status
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_OPTIONS_SHAPE
-#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_OPTIONS_SHAPE
-RustBuffer uniffi_retryrmq_go_fn_method_options_shape(uint64_t ptr, RustCallStatus *_Nonnull out_status
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_OPTIONS_SUMMARY
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_OPTIONS_SUMMARY
+RustBuffer uniffi_retryrmq_go_fn_method_options_summary(uint64_t ptr, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_CLONE_WALK
@@ -383,11 +383,6 @@ void uniffi_retryrmq_go_fn_method_walk_forget(uint64_t ptr, uint64_t number, Rus
 uint64_t uniffi_retryrmq_go_fn_method_walk_next(uint64_t ptr, uint64_t ticket, RustCallStatus *_Nonnull out_status
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_WALK_OUTLOOK
-#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_WALK_OUTLOOK
-RustBuffer uniffi_retryrmq_go_fn_method_walk_outlook(uint64_t ptr, RustCallStatus *_Nonnull out_status
-);
-#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_WALK_REPLAY
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_WALK_REPLAY
 uint64_t uniffi_retryrmq_go_fn_method_walk_replay(uint64_t ptr, uint64_t number, uint64_t ticket, RustCallStatus *_Nonnull out_status
@@ -396,6 +391,11 @@ uint64_t uniffi_retryrmq_go_fn_method_walk_replay(uint64_t ptr, uint64_t number,
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_WALK_REPLAY_TO
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_WALK_REPLAY_TO
 uint64_t uniffi_retryrmq_go_fn_method_walk_replay_to(uint64_t ptr, uint64_t number, RustBuffer queue, uint64_t ticket, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_WALK_STATUS
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_WALK_STATUS
+RustBuffer uniffi_retryrmq_go_fn_method_walk_status(uint64_t ptr, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_CLONE_SIMULATION
@@ -430,7 +430,7 @@ void uniffi_retryrmq_go_fn_method_simulation_publish(uint64_t ptr, RustBuffer ou
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_SIMULATION_SETTLE
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_SIMULATION_SETTLE
-RustBuffer uniffi_retryrmq_go_fn_method_simulation_settle(uint64_t ptr, uint64_t token, RustBuffer ending, RustCallStatus *_Nonnull out_status
+RustBuffer uniffi_retryrmq_go_fn_method_simulation_settle(uint64_t ptr, uint64_t token, RustBuffer end, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_CLONE_SUBSCRIPTION
@@ -460,7 +460,7 @@ void uniffi_retryrmq_go_fn_method_subscription_give_back(uint64_t ptr, RustBuffe
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_SUBSCRIPTION_SETTLE
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_SUBSCRIPTION_SETTLE
-void uniffi_retryrmq_go_fn_method_subscription_settle(uint64_t ptr, uint64_t token, RustBuffer ending, RustCallStatus *_Nonnull out_status
+void uniffi_retryrmq_go_fn_method_subscription_settle(uint64_t ptr, uint64_t token, RustBuffer end, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_SUBSCRIPTION_STATS
@@ -475,18 +475,17 @@ uint64_t uniffi_retryrmq_go_fn_method_subscription_wait_closed(uint64_t ptr, uin
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_CONNECT
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_CONNECT
-uint64_t uniffi_retryrmq_go_fn_func_connect(RustBuffer dialling, uint64_t ticket, RustCallStatus *_Nonnull out_status
+uint64_t uniffi_retryrmq_go_fn_func_connect(RustBuffer options, uint64_t ticket, RustCallStatus *_Nonnull out_status
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_LIVE
-#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_LIVE
-int64_t uniffi_retryrmq_go_fn_func_live(RustCallStatus *_Nonnull out_status
-    
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_ANSWER_CREDENTIALS
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_ANSWER_CREDENTIALS
+void uniffi_retryrmq_go_fn_func_answer_credentials(uint64_t number, RustBuffer given, RustCallStatus *_Nonnull out_status
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_ANSWER
-#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_ANSWER
-void uniffi_retryrmq_go_fn_func_answer(uint64_t number, RustBuffer given, RustCallStatus *_Nonnull out_status
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_FETCH_NOTIFICATIONS
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_FETCH_NOTIFICATIONS
+RustBuffer uniffi_retryrmq_go_fn_func_fetch_notifications(uint32_t wait_ms, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_LOG_LINES
@@ -494,14 +493,15 @@ void uniffi_retryrmq_go_fn_func_answer(uint64_t number, RustBuffer given, RustCa
 void uniffi_retryrmq_go_fn_func_log_lines(int8_t least, RustCallStatus *_Nonnull out_status
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_NEWS
-#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_NEWS
-RustBuffer uniffi_retryrmq_go_fn_func_news(uint32_t wait_ms, RustCallStatus *_Nonnull out_status
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_WAKE_FETCHER
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_WAKE_FETCHER
+void uniffi_retryrmq_go_fn_func_wake_fetcher(RustCallStatus *_Nonnull out_status
+    
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_WAKE_NEWS
-#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_WAKE_NEWS
-void uniffi_retryrmq_go_fn_func_wake_news(RustCallStatus *_Nonnull out_status
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_LIVE_OBJECTS
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_LIVE_OBJECTS
+int64_t uniffi_retryrmq_go_fn_func_live_objects(RustCallStatus *_Nonnull out_status
     
 );
 #endif
@@ -792,15 +792,15 @@ uint16_t uniffi_retryrmq_go_checksum_func_connect(void
     
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_LIVE
-#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_LIVE
-uint16_t uniffi_retryrmq_go_checksum_func_live(void
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_ANSWER_CREDENTIALS
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_ANSWER_CREDENTIALS
+uint16_t uniffi_retryrmq_go_checksum_func_answer_credentials(void
     
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_ANSWER
-#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_ANSWER
-uint16_t uniffi_retryrmq_go_checksum_func_answer(void
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_FETCH_NOTIFICATIONS
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_FETCH_NOTIFICATIONS
+uint16_t uniffi_retryrmq_go_checksum_func_fetch_notifications(void
     
 );
 #endif
@@ -810,15 +810,15 @@ uint16_t uniffi_retryrmq_go_checksum_func_log_lines(void
     
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_NEWS
-#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_NEWS
-uint16_t uniffi_retryrmq_go_checksum_func_news(void
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_WAKE_FETCHER
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_WAKE_FETCHER
+uint16_t uniffi_retryrmq_go_checksum_func_wake_fetcher(void
     
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_WAKE_NEWS
-#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_WAKE_NEWS
-uint16_t uniffi_retryrmq_go_checksum_func_wake_news(void
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_LIVE_OBJECTS
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_LIVE_OBJECTS
+uint16_t uniffi_retryrmq_go_checksum_func_live_objects(void
     
 );
 #endif
@@ -930,9 +930,9 @@ uint16_t uniffi_retryrmq_go_checksum_method_operation_subscription(void
     
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_OPTIONS_SHAPE
-#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_OPTIONS_SHAPE
-uint16_t uniffi_retryrmq_go_checksum_method_options_shape(void
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_OPTIONS_SUMMARY
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_OPTIONS_SUMMARY
+uint16_t uniffi_retryrmq_go_checksum_method_options_summary(void
     
 );
 #endif
@@ -960,12 +960,6 @@ uint16_t uniffi_retryrmq_go_checksum_method_walk_next(void
     
 );
 #endif
-#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_WALK_OUTLOOK
-#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_WALK_OUTLOOK
-uint16_t uniffi_retryrmq_go_checksum_method_walk_outlook(void
-    
-);
-#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_WALK_REPLAY
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_WALK_REPLAY
 uint16_t uniffi_retryrmq_go_checksum_method_walk_replay(void
@@ -975,6 +969,12 @@ uint16_t uniffi_retryrmq_go_checksum_method_walk_replay(void
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_WALK_REPLAY_TO
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_WALK_REPLAY_TO
 uint16_t uniffi_retryrmq_go_checksum_method_walk_replay_to(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_WALK_STATUS
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_WALK_STATUS
+uint16_t uniffi_retryrmq_go_checksum_method_walk_status(void
     
 );
 #endif

@@ -70,8 +70,8 @@ RR_FREE(simulation)
 RR_FREE(subscription)
 RR_FREE(walk)
 
-static inline rr_answer rr_connect(const void *dialling, int32_t len, uint64_t ticket) {
-    RR_VALUE(uniffi_retryrmq_go_fn_func_connect(rr_lend(dialling, len), ticket, &status));
+static inline rr_answer rr_connect(const void *options, int32_t len, uint64_t ticket) {
+    RR_VALUE(uniffi_retryrmq_go_fn_func_connect(rr_lend(options, len), ticket, &status));
 }
 
 static inline rr_answer rr_client_subscribe(uint64_t self, uint64_t options, uint64_t listener, uint64_t ticket) {
@@ -133,12 +133,12 @@ static inline rr_answer rr_operation_record(uint64_t self) {
     RR_BYTES(uniffi_retryrmq_go_fn_method_operation_record(RR_CLONE(operation, self), &status));
 }
 
-static inline rr_answer rr_options_new(const void *wanted, int32_t len) {
-    RR_VALUE(uniffi_retryrmq_go_fn_constructor_options_new(rr_lend(wanted, len), &status));
+static inline rr_answer rr_options_new(const void *options, int32_t len) {
+    RR_VALUE(uniffi_retryrmq_go_fn_constructor_options_new(rr_lend(options, len), &status));
 }
 
-static inline rr_answer rr_options_shape(uint64_t self) {
-    RR_BYTES(uniffi_retryrmq_go_fn_method_options_shape(RR_CLONE(options, self), &status));
+static inline rr_answer rr_options_summary(uint64_t self) {
+    RR_BYTES(uniffi_retryrmq_go_fn_method_options_summary(RR_CLONE(options, self), &status));
 }
 
 static inline rr_answer rr_subscription_exchange(uint64_t self, const void *acks, int32_t len, bool slow,
@@ -147,9 +147,9 @@ static inline rr_answer rr_subscription_exchange(uint64_t self, const void *acks
                                                                 ended, wait_ms, &status));
 }
 
-static inline rr_answer rr_subscription_settle(uint64_t self, uint64_t token, const void *ending, int32_t len) {
+static inline rr_answer rr_subscription_settle(uint64_t self, uint64_t token, const void *end, int32_t len) {
     RR_NOTHING(uniffi_retryrmq_go_fn_method_subscription_settle(RR_CLONE(subscription, self), token,
-                                                                rr_lend(ending, len), &status));
+                                                                rr_lend(end, len), &status));
 }
 
 static inline rr_answer rr_subscription_give_back(uint64_t self, const void *tokens, int32_t len) {
@@ -183,8 +183,8 @@ static inline rr_answer rr_walk_replay_to(uint64_t self, uint64_t number, const 
                                                          &status));
 }
 
-static inline rr_answer rr_walk_outlook(uint64_t self) {
-    RR_BYTES(uniffi_retryrmq_go_fn_method_walk_outlook(RR_CLONE(walk, self), &status));
+static inline rr_answer rr_walk_status(uint64_t self) {
+    RR_BYTES(uniffi_retryrmq_go_fn_method_walk_status(RR_CLONE(walk, self), &status));
 }
 
 static inline rr_answer rr_walk_discard(uint64_t self, uint64_t number, uint64_t ticket) {
@@ -217,21 +217,21 @@ static inline rr_answer rr_simulation_elapsed(uint64_t self) {
     RR_VALUE(uniffi_retryrmq_go_fn_method_simulation_elapsed(RR_CLONE(simulation, self), &status));
 }
 
-static inline rr_answer rr_simulation_settle(uint64_t self, uint64_t token, const void *ending, int32_t len) {
-    RR_BYTES(uniffi_retryrmq_go_fn_method_simulation_settle(RR_CLONE(simulation, self), token, rr_lend(ending, len),
+static inline rr_answer rr_simulation_settle(uint64_t self, uint64_t token, const void *end, int32_t len) {
+    RR_BYTES(uniffi_retryrmq_go_fn_method_simulation_settle(RR_CLONE(simulation, self), token, rr_lend(end, len),
                                                             &status));
 }
 
-static inline rr_answer rr_news(uint32_t wait_ms) {
-    RR_BYTES(uniffi_retryrmq_go_fn_func_news(wait_ms, &status));
+static inline rr_answer rr_fetch_notifications(uint32_t wait_ms) {
+    RR_BYTES(uniffi_retryrmq_go_fn_func_fetch_notifications(wait_ms, &status));
 }
 
-static inline rr_answer rr_wake_news(void) {
-    RR_NOTHING(uniffi_retryrmq_go_fn_func_wake_news(&status));
+static inline rr_answer rr_wake_fetcher(void) {
+    RR_NOTHING(uniffi_retryrmq_go_fn_func_wake_fetcher(&status));
 }
 
-static inline rr_answer rr_answer_login(uint64_t question, const void *given, int32_t len) {
-    RR_NOTHING(uniffi_retryrmq_go_fn_func_answer(question, rr_lend(given, len), &status));
+static inline rr_answer rr_answer_credentials(uint64_t request, const void *answer, int32_t len) {
+    RR_NOTHING(uniffi_retryrmq_go_fn_func_answer_credentials(request, rr_lend(answer, len), &status));
 }
 
 static inline rr_answer rr_log_lines(int8_t least) {
@@ -254,9 +254,9 @@ static inline rr_answer rr_version(void) {
     RR_BYTES(uniffi_retryrmq_go_fn_func_version(&status));
 }
 
-static inline int64_t rr_live(void) {
+static inline int64_t rr_live_objects(void) {
     RustCallStatus status = {0};
-    return uniffi_retryrmq_go_fn_func_live(&status);
+    return uniffi_retryrmq_go_fn_func_live_objects(&status);
 }
 
 // The name of the first thing in which the library differs from the header; NULL if it is the right one.

@@ -25,15 +25,15 @@ func NewSimulation(options *Options) (*Simulation, error) {
 
 // Publish publishes to the queue.
 func (s *Simulation) Publish(message *Outgoing) error {
-	if len(message.Body) > mostBytes {
+	if len(message.Body) > maxBytes {
 		return errTooLarge
 	}
 	if !s.enter() {
 		return ErrFreed
 	}
 	defer s.leave()
-	bytes, n := lent(message.envelope())
-	body, size := lent(message.Body)
+	bytes, n := lend(message.envelope())
+	body, size := lend(message.Body)
 	_, err := valueOf(C.rr_simulation_publish(C.uint64_t(s.handle), bytes, n, body, size))
 	return err
 }
@@ -57,8 +57,8 @@ func (s *Simulation) Elapsed() uint64 {
 	return elapsed
 }
 
-// Became is what became of a message.
-type Became struct {
+// SimulationResult is what became of a message.
+type SimulationResult struct {
 	What   string
 	Delay  uint64
 	Reason string
@@ -66,24 +66,24 @@ type Became struct {
 }
 
 // Settle ends an attempt.
-func (s *Simulation) Settle(token uint64, ending *Ending) (Became, error) {
+func (s *Simulation) Settle(token uint64, end *End) (SimulationResult, error) {
 	if !s.enter() {
-		return Became{}, ErrFreed
+		return SimulationResult{}, ErrFreed
 	}
 	defer s.leave()
-	written := ending.bytes()
-	if len(written) > mostBytes {
-		return Became{}, errTooLarge
+	written := end.bytes()
+	if len(written) > maxBytes {
+		return SimulationResult{}, errTooLarge
 	}
-	bytes, n := lent(written)
+	bytes, n := lend(written)
 	answer, err := bytesOf(C.rr_simulation_settle(C.uint64_t(s.handle), C.uint64_t(token), bytes, n))
 	if err != nil {
-		return Became{}, err
+		return SimulationResult{}, err
 	}
 	r := NewReader(answer)
-	became := Became{What: r.String()}
-	became.Delay, _ = r.OptionalUint64()
-	became.Reason = r.OptionalString()
-	became.Parked = r.OptionalBytes()
-	return became, r.End()
+	result := SimulationResult{What: r.String()}
+	result.Delay, _ = r.OptionalUint64()
+	result.Reason = r.OptionalString()
+	result.Parked = r.OptionalBytes()
+	return result, r.End()
 }

@@ -33,12 +33,12 @@ func (s *Subscription) Exchange(acks Tokens, slow, ended bool, waitMS uint32, re
 		return false, nil
 	}
 	defer s.leave()
-	bytes, n := lent(acks)
+	bytes, n := lend(acks)
 	answer := C.rr_subscription_exchange(C.uint64_t(s.handle), bytes, n, C.bool(slow), C.bool(ended), C.uint32_t(waitMS))
 	if answer.code != 0 {
-		return false, refused(answer)
+		return false, errorFrom(answer)
 	}
-	shown(answer, func(batch []byte) {
+	readBorrowed(answer, func(batch []byte) {
 		last := len(batch) - 1
 		quick = batch[last] != 0
 		read(batch[:last])
@@ -46,8 +46,8 @@ func (s *Subscription) Exchange(acks Tokens, slow, ended bool, waitMS uint32, re
 	return quick, nil
 }
 
-// Ending is the end of an attempt that was not simply handled.
-type Ending struct {
+// End is the end of an attempt that was not simply handled.
+type End struct {
 	What      uint8
 	Error     string
 	ErrorType string
@@ -67,7 +67,7 @@ const (
 	Undecodable
 )
 
-func (e *Ending) bytes() []byte {
+func (e *End) bytes() []byte {
 	var w Writer
 	w.Int32(int32(e.What))
 	switch e.What {
@@ -89,17 +89,17 @@ func (e *Ending) bytes() []byte {
 	return w.B
 }
 
-// Settle ends an attempt; of a subscription that is gone, nothing. An ending that is refused has ended nothing.
-func (s *Subscription) Settle(token uint64, ending *Ending) error {
+// Settle ends an attempt; of a subscription that is gone, nothing. An end that is refused has ended nothing.
+func (s *Subscription) Settle(token uint64, end *End) error {
 	if !s.enter() {
 		return nil
 	}
 	defer s.leave()
-	written := ending.bytes()
-	if len(written) > mostBytes {
+	written := end.bytes()
+	if len(written) > maxBytes {
 		return errTooLarge
 	}
-	bytes, n := lent(written)
+	bytes, n := lend(written)
 	_, err := valueOf(C.rr_subscription_settle(C.uint64_t(s.handle), C.uint64_t(token), bytes, n))
 	return err
 }
@@ -110,7 +110,7 @@ func (s *Subscription) GiveBack(unstarted Tokens) {
 		return
 	}
 	defer s.leave()
-	bytes, n := lent(unstarted)
+	bytes, n := lend(unstarted)
 	_, _ = valueOf(C.rr_subscription_give_back(C.uint64_t(s.handle), bytes, n))
 }
 

@@ -14,11 +14,11 @@ import type { Message } from '../message.js'
 import { type Middleware, outermost } from '../middleware.js'
 import type { ConsumerOptions, Context, Handler } from '../options.js'
 import { Fatal, isErrorLike, isSignal, undecodable } from '../outcome.js'
-import { undone } from '../returned.js'
+import { unfinishedWork } from '../result_check.js'
 import { RetryRmqContext } from './context.js'
 import { type ConsumeDefaults, type Consuming, PARAMETERS, consumedBy, getClientToken } from './options.js'
 import { settled } from './observables.js'
-import { type Packet, explain, isFatal, packetOf, patternKey } from './packet.js'
+import { type RpcMessage, addValidationMessages, isFatal, patternKey, readRpcMessage } from './rpc_protocol.js'
 import { Replies } from './replies.js'
 
 type Wrapper = ReturnType<DiscoveryService['getProviders']>[number]
@@ -39,8 +39,8 @@ interface Method {
 /** An attempt that runs. */
 interface Running {
   attempt: RetryRmqContext
-  packet: Packet
-  /** Why its message has no packet. */
+  rpcMessage: RpcMessage
+  /** Why its message could not be read. */
   unreadable?: unknown
   /** What the method has returned. */
   result?: unknown
@@ -75,7 +75,7 @@ export class RetryRmqConsumers implements OnApplicationBootstrap, OnModuleDestro
   readonly #discovery: DiscoveryService
   readonly #contexts: ExternalContextCreator
   readonly #running: Consumer[] = []
-  readonly #waiting = new WeakSet<object>()
+  readonly #drainedFirst = new WeakSet<object>()
   #draining: Promise<void> | undefined
   readonly #attempts = new AsyncLocalStorage<RetryRmqContext>()
   readonly #log = new Logger('RetryRmq')
@@ -122,42 +122,42 @@ export class RetryRmqConsumers implements OnApplicationBootstrap, OnModuleDestro
     const { decode, isFatal: isFatalHere = isFatal, ...own } = { ...this.#defaults, ...options }
     const first = [...methods.values()][0] as Method
     const consumer: ConsumerOptions = { ...own, queue: name }
-    const replies = located(first.name, () => new Replies(this.#client, consumer, this.#log))
+    const replies = withMethodName(first.name, () => new Replies(this.#client, consumer, this.#log))
     const running = new WeakMap<Message, Running>()
     const handler: Handler = async (message) => {
       const now = running.get(message) as Running
       if ('unreadable' in now) throw now.unreadable
-      const { attempt, packet } = now
-      const method = methods.get(packet.pattern) ?? methods.get(undefined)
+      const { attempt, rpcMessage } = now
+      const method = methods.get(rpcMessage.pattern) ?? methods.get(undefined)
       if (method === undefined) {
-        throw undecodable(new RpcException(`no method handles the pattern ${JSON.stringify(packet.pattern.slice(0, 255))} of ${name}`))
+        throw undecodable(new RpcException(`no method handles the pattern ${JSON.stringify(rpcMessage.pattern.slice(0, 255))} of ${name}`))
       }
       try {
-        return (now.result = await this.#attempts.run(attempt, method.run, packet.data, attempt))
+        return (now.result = await this.#attempts.run(attempt, method.run, rpcMessage.data, attempt))
       } catch (error) {
-        explain(error)
+        addValidationMessages(error)
         throw error
       }
     }
     // What all middleware makes of the attempt decides: the method may succeed, and then its transaction cannot be committed.
     const around: Middleware = async (message, next, context) => {
-      const now = begun(message, context, decode)
+      const now = newRunning(message, context, decode)
       running.set(message, now)
       const ended = async (): Promise<unknown> => {
         try {
           const value = await next()
-          const failure = isSignal(value) ? value : undone(value)
+          const failure = isSignal(value) ? value : unfinishedWork(value)
           if (failure !== undefined) throw failure
           return now.result
         } catch (error) {
-          const isOver = own.dlx === true && !isSignal(error) && isFatalHere(error, now.attempt)
-          throw isOver ? new Fatal(error) : error
+          const isFinal = own.dlx === true && !isSignal(error) && isFatalHere(error, now.attempt)
+          throw isFinal ? new Fatal(error) : error
         }
       }
-      const { replyTo } = now.packet
+      const { replyTo } = now.rpcMessage
       return replyTo === undefined ? ended() : replies.around(now.attempt, replyTo, ended)
     }
-    this.#running.push(await located(first.name, () => this.#client.consume(consumer, outermost(around, handler))))
+    this.#running.push(await withMethodName(first.name, () => this.#client.consume(consumer, outermost(around, handler))))
   }
 
   /** All queues with their methods. Throws for what cannot work. */
@@ -178,7 +178,7 @@ export class RetryRmqConsumers implements OnApplicationBootstrap, OnModuleDestro
         for (const consuming of consumedBy(prototype[name])) {
           const where = `@RetryConsume('${consuming.queue}') of ${prototype.constructor?.name}.${name}`
           if (consuming.client !== this.#name) this.#checkClient(hosts, consuming, where)
-          else this.#add(queues, { consuming, run: this.#around(host, name), name: where })
+          else this.#add(queues, { consuming, run: this.#withNestContext(host, name), name: where })
         }
       }
     }
@@ -209,7 +209,7 @@ export class RetryRmqConsumers implements OnApplicationBootstrap, OnModuleDestro
   }
 
   /** The method with all that Nest has around it. */
-  #around(host: Wrapper, name: string): Run {
+  #withNestContext(host: Wrapper, name: string): Run {
     const creator = this.#creator(host)
     const create = (instance: Instance, contextId?: ContextId, id?: string): Run => {
       const method = instance[name] as (...args: unknown[]) => unknown
@@ -268,8 +268,8 @@ export class RetryRmqConsumers implements OnApplicationBootstrap, OnModuleDestro
 
   #destroyAfterDrain(instance: unknown): void {
     const destroy = (instance as Partial<OnModuleDestroy> | null | undefined)?.onModuleDestroy
-    if (typeof destroy !== 'function' || instance === this || this.#waiting.has(instance as object)) return
-    this.#waiting.add(instance as object)
+    if (typeof destroy !== 'function' || instance === this || this.#drainedFirst.has(instance as object)) return
+    this.#drainedFirst.add(instance as object)
     const value = async (): Promise<void> => {
       await this.drain()
       await destroy.call(instance)
@@ -278,12 +278,12 @@ export class RetryRmqConsumers implements OnApplicationBootstrap, OnModuleDestro
   }
 }
 
-function begun(message: Message, context: Context, decode: ConsumeDefaults['decode']): Running {
-  const running = (packet: Packet): Running => {
-    return { attempt: new RetryRmqContext(message, packet.pattern, packet.replyTo !== undefined, context), packet }
+function newRunning(message: Message, context: Context, decode: ConsumeDefaults['decode']): Running {
+  const running = (rpcMessage: RpcMessage): Running => {
+    return { attempt: new RetryRmqContext(message, rpcMessage.pattern, rpcMessage.replyTo !== undefined, context), rpcMessage }
   }
   try {
-    return running(packetOf(message, decode))
+    return running(readRpcMessage(message, decode))
   } catch (unreadable) {
     return { ...running({ pattern: message.routingKey, data: undefined, replyTo: undefined }), unreadable }
   }
@@ -303,7 +303,7 @@ async function filteredResult(exception: unknown, context: RetryRmqContext, filt
 }
 
 /** Says in an error which method it is about. */
-function located<T>(where: string, call: () => T): T {
+function withMethodName<T>(where: string, call: () => T): T {
   const about = (error: unknown): never => {
     if (error instanceof Error) error.message = `${where}: ${error.message}`
     throw error

@@ -3,7 +3,7 @@
 import { Inject, SetMetadata } from '@nestjs/common'
 import { Ctx, Payload } from '@nestjs/microservices'
 
-import { type ConnectOptions, Client } from '../client.js'
+import { Client, type ConnectOptions } from '../client.js'
 import type { Message } from '../message.js'
 import type { ConsumerOptions } from '../options.js'
 import type { RetryRmqContext } from './context.js'

@@ -4,28 +4,28 @@ import type { LoggerService } from '@nestjs/common'
 
 import type { Client } from '../client.js'
 import { AccessRefusedError, BrokerTimeoutError, NotConfirmedError, TooLargeError, UnroutableError } from '../errors.js'
-import { Forecast } from '../forecast.js'
+import { FinalFailureCheck } from '../final_failure.js'
 import type { ConsumerOptions } from '../options.js'
-import { timedOut } from '../outcome.js'
+import { timeoutEnd } from '../outcome.js'
 import { now, setTimeout } from '../timers.js'
 import type { RetryRmqContext } from './context.js'
-import { refusal, response } from './packet.js'
+import { errorReply, successReply } from './rpc_protocol.js'
 
 /** How long to wait before a reply that the broker has rejected is sent again, in milliseconds. A full queue may have room by then. */
 const PAUSES = [100, 400, 1600]
 
 /** After these a reply is given up: the work is done, and doing it again would not help. */
-const FINAL = [UnroutableError, AccessRefusedError, TooLargeError, NotConfirmedError, BrokerTimeoutError]
+const PERMANENT_ERRORS = [UnroutableError, AccessRefusedError, TooLargeError, NotConfirmedError, BrokerTimeoutError]
 
 /** The replies of one consumer. @internal */
 export class Replies {
   readonly #client: Client
-  readonly #forecast: Forecast
+  readonly #finalFailure: FinalFailureCheck
   readonly #log: LoggerService
 
   constructor(client: Client, options: ConsumerOptions, log: LoggerService) {
     this.#client = client
-    this.#forecast = new Forecast(options)
+    this.#finalFailure = new FinalFailureCheck(options)
     this.#log = log
   }
 
@@ -40,18 +40,18 @@ export class Replies {
     const send = async (body: () => string): Promise<void> => {
       if (hasReplied) return
       hasReplied = true
-      await this.#send(attempt, replyTo, body(), began + this.#forecast.limit)
+      await this.#send(attempt, replyTo, body(), began + this.#finalFailure.limit)
     }
     const refuse = (error: unknown): Promise<void> =>
-      send(() => refusal(error, attempt.refused)).catch((why: unknown) => this.#warn(replyTo, why))
+      send(() => errorReply(error, attempt.refused)).catch((why: unknown) => this.#warn(replyTo, why))
     const expire = async (): Promise<void> => {
-      if (this.#forecast.isOverByTime(message)) await refuse(timedOut(this.#forecast.limit).reason)
+      if (this.#finalFailure.isFinalOnTimeout(message)) await refuse(timeoutEnd(this.#finalFailure.limit).reason)
     }
     const aborted = (): void => {
       if ((signal.reason as Error).name === 'TimeoutError') void expire()
     }
     // A handler that blocks the event loop keeps the timer waiting, too; its attempt has failed all the same.
-    const isLate = (): boolean => now() - began >= this.#forecast.limit
+    const isLate = (): boolean => now() - began >= this.#finalFailure.limit
     signal.addEventListener('abort', aborted, { once: true })
     try {
       const value = await handle()
@@ -60,7 +60,7 @@ export class Replies {
     } catch (error) {
       if (!signal.aborted) {
         if (isLate()) await expire()
-        else if (this.#forecast.isOver(message, error)) await refuse(error)
+        else if (this.#finalFailure.isFinal(message, error)) await refuse(error)
       }
       throw error
     } finally {
@@ -71,10 +71,10 @@ export class Replies {
   /** An error for the requester, if the result is no value of JSON: the work is done. */
   #response(replyTo: string, value: unknown): string {
     try {
-      return response(value)
+      return successReply(value)
     } catch (error) {
       this.#log.warn(`a result for ${replyTo} is no value of JSON, so the reply is an error: ${String(error)}`)
-      return refusal(error, undefined)
+      return errorReply(error, undefined)
     }
   }
 
@@ -89,7 +89,7 @@ export class Replies {
           await new Promise((resolve) => setTimeout(resolve, pause))
           continue
         }
-        if (!FINAL.some((Class) => error instanceof Class)) throw error
+        if (!PERMANENT_ERRORS.some((Class) => error instanceof Class)) throw error
         return this.#warn(replyTo, error)
       }
     }

@@ -10,7 +10,7 @@ import { connect, park } from 'retryrmq'
 import { liveObjects } from 'retryrmq/testing'
 
 import { URL_, client, program, queue, test, until } from './broker.mjs'
-import { at, broker, freePort, proxy, user } from './ways.mjs'
+import { at, broker, freePort, proxy, user } from './network.mjs'
 
 test('any of several hosts will do', async (t) => {
   const dead = `127.0.0.1:${await freePort()}`
@@ -105,7 +105,7 @@ test('a signal that aborts after connecting takes nothing back', async (t) => {
 })
 
 test('waiting keeps the process alive until Ctrl-C', async () => {
-  const { signal } = await program('waits', [at(`127.0.0.1:${await freePort()}`)], async (child, says) => {
+  const { signal } = await program('wait_for_broker', [at(`127.0.0.1:${await freePort()}`)], async (child, says) => {
     await says('waiting\nwaiting')
     child.kill('SIGINT')
   })
@@ -113,7 +113,7 @@ test('waiting keeps the process alive until Ctrl-C', async () => {
 })
 
 test('waiting ends with its thread', async () => {
-  const { code, text, errors } = await program('waits', [at(`127.0.0.1:${await freePort()}`), 'thread'])
+  const { code, text, errors } = await program('wait_for_broker', [at(`127.0.0.1:${await freePort()}`), 'thread'])
   assert.deepEqual([code, errors], [0, ''])
   assert.match(text, /gone\n$/)
 })

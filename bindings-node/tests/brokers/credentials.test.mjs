@@ -9,12 +9,12 @@ import { connect, setLogger } from 'retryrmq'
 import { liveObjects } from 'retryrmq/testing'
 
 import { deferred, program, queue, test, until } from './broker.mjs'
-import { at, broker, proxy, user } from './ways.mjs'
+import { at, broker, proxy, user } from './network.mjs'
 
 const nobody = at(broker.host, 'nobody:nothing')
 
 /** Has a test leave nothing behind that was not there before: tests that are over may still hold their clients. */
-function leavesNothing(counted = ['credentials', 'questions', 'operations']) {
+function leavesNothing(counted = ['credential_providers', 'credential_requests', 'operations']) {
   const counts = () => counted.map((kind) => liveObjects()[kind] ?? 0)
   const before = counts()
   return () =>
@@ -57,7 +57,7 @@ for (const [how, answer] of [
 }
 
 test('a password with an end is asked for again, and the connection stays open', async (t) => {
-  const gone = leavesNothing(['questions', 'operations'])
+  const gone = leavesNothing(['credential_requests', 'operations'])
   const who = await user(t)
   let asked = 0
   const credentials = () => {
@@ -182,11 +182,11 @@ test('an answer that comes too late changes nothing', async (t) => {
   await gone()
   late.resolve({ user: 'x', password: 'y' })
   await new Promise(setImmediate)
-  assert.equal(liveObjects().questions, 0)
+  assert.equal(liveObjects().credential_requests, 0)
 })
 
 test('closing waits for no answer', async (t) => {
-  const gone = leavesNothing(['questions', 'operations'])
+  const gone = leavesNothing(['credential_requests', 'operations'])
   const [way, who, name] = [await proxy(t), await user(t), await queue(t)]
   let [hangs, hanging] = [false, 0]
   const [answered, ended] = [[], []]
@@ -270,7 +270,7 @@ for (const mode of ['connecting', 'connected', 'publishing']) {
       await says('connected')
       way.cut()
     }
-    const { code, text, errors } = await program('asks', [at(way.place), who.name, mode], cut, ['--expose-gc'])
+    const { code, text, errors } = await program('credentials_in_worker', [at(way.place), who.name, mode], cut, ['--expose-gc'])
     assert.deepEqual([code, errors], [0, ''])
     assert.match(text, mode === 'publishing' ? /the thread that it runs in has ended[^]*gone\n$/ : /gone\n$/)
   })

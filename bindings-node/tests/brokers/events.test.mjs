@@ -50,12 +50,12 @@ test('an event that cannot be read is logged, and ends nothing', async (t) => {
   const quiet = () => {}
   setLogger({ error: (line) => lines.push(line), warn: quiet, info: quiet, debug: quiet })
   t.after(() => setLogger(false))
-  const { news } = native.Bridge.prototype
-  native.Bridge.prototype.news = function () {
-    const { events, ...others } = news.call(this)
+  const { fetch } = native.NotificationQueue.prototype
+  native.NotificationQueue.prototype.fetch = function () {
+    const { events, ...others } = fetch.call(this)
     return { ...others, events: events?.map(([whose, row]) => [whose, row.slice(0, -1)]) }
   }
-  t.after(() => (native.Bridge.prototype.news = news))
+  t.after(() => (native.NotificationQueue.prototype.fetch = fetch))
   const consuming = rmq.consume({ queue: orders, dlx: true, retry: fixed('50ms', { retries: 0 }), onEvent: fail }, (msg) => {
     if (msg.text() === 'bad') fail()
   })
@@ -107,7 +107,7 @@ test('listeners run in the asynchronous context of consume', async (t) => {
 })
 
 test('the context of who connected first is not kept', async () => {
-  const { code, text, errors } = await program('context', [])
+  const { code, text, errors } = await program('async_context', [])
   assert.deepEqual([code, errors, text], [0, '', 'gone\n'])
 })
 

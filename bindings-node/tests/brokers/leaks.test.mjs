@@ -7,12 +7,12 @@ import { liveObjects } from 'retryrmq/testing'
 
 import { URL_, cut, deferred, queue, test, until } from './broker.mjs'
 
-/** Waits until nothing but the bridge of this environment is alive. */
+/** Waits until nothing but the queue of notifications of this environment is alive. */
 async function allGone() {
   await until('everything native is gone', async () => {
     globalThis.gc()
-    const { bridges, ...others } = liveObjects()
-    return bridges <= 1 && Object.values(others).every((count) => count === 0)
+    const { notification_queues: queues, ...others } = liveObjects()
+    return queues <= 1 && Object.values(others).every((count) => count === 0)
   }).catch(() => assert.fail(`alive: ${JSON.stringify(liveObjects())}`))
 }
 

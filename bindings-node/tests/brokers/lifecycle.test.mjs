@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 
 import { URL_, client, program, queue, test, until } from './broker.mjs'
-import { at, proxy, user } from './ways.mjs'
+import { at, proxy, user } from './network.mjs'
 
 async function publish(t, name, count) {
   const rmq = await client(t)
@@ -55,7 +55,7 @@ for (const [how, ended] of [
 
 test('a consumer that ended by itself keeps no process alive', async (t) => {
   const [way, who, name] = [await proxy(t), await user(t), await queue(t)]
-  const { code, text, errors } = await program('refused', [at(way.place, `${who.name}:old`), name], async (_, says) => {
+  const { code, text, errors } = await program('login_refused', [at(way.place, `${who.name}:old`), name], async (_, says) => {
     await says('consuming')
     await who.setPassword('new')
     way.cut()
@@ -70,7 +70,7 @@ for (const thread of [[], ['thread']]) {
     test(`what was handled is settled before the process ends (${type}${where})`, async (t) => {
       const [way, name] = [await proxy(t), await queue(t, type)]
       const rmq = await client(t)
-      const { code, errors } = await program('ends', ['succeeds', at(way.place), name, '20', ...thread], async (_, says) => {
+      const { code, errors } = await program('unref', ['succeeds', at(way.place), name, '20', ...thread], async (_, says) => {
         await says('consuming')
         // Whoever is gone before the broker has answered has not settled anything.
         way.late = 300
@@ -84,7 +84,7 @@ for (const thread of [[], ['thread']]) {
     test(`a message that failed waits before the process ends (${type}${where})`, async (t) => {
       const name = await queue(t, type)
       const rmq = await publish(t, name, 1)
-      const { code, errors } = await program('ends', ['fails', URL_, name, '1', ...thread])
+      const { code, errors } = await program('unref', ['fails', URL_, name, '1', ...thread])
       assert.deepEqual([code, errors], [0, ''])
       const attempts = []
       const consumer = await rmq.consume({ queue: name, dlx: true }, (msg) => void attempts.push(`${msg.text()}: ${msg.attempt}`))
@@ -99,7 +99,7 @@ for (const thread of [[], ['thread']]) {
   test(`what runs may finish before the process ends${where}`, async (t) => {
     const name = await queue(t)
     const rmq = await publish(t, name, 1)
-    const { code, errors, text } = await program('ends', ['finishes', URL_, name, '1', ...thread])
+    const { code, errors, text } = await program('unref', ['finishes', URL_, name, '1', ...thread])
     assert.deepEqual([code, errors, text], [0, '', 'consuming\nfinished\n'])
     await rmq.publish(name, 'last')
     assert.deepEqual([...(await rest(rmq, name, (seen) => seen.has('last')))], ['last'])
@@ -108,7 +108,7 @@ for (const thread of [[], ['thread']]) {
   test(`what is published is confirmed before the process ends${where}`, async (t) => {
     const [name, results] = [await queue(t), await queue(t)]
     const rmq = await publish(t, name, 1)
-    const { code, errors } = await program('ends', ['publishes', URL_, name, results, ...thread])
+    const { code, errors } = await program('unref', ['publishes', URL_, name, results, ...thread])
     assert.deepEqual([code, errors], [0, ''])
     assert.deepEqual([...(await rest(rmq, results, (seen) => seen.size > 0))], ['1'])
   })
@@ -129,7 +129,7 @@ test('run ends with a signal, and drains', async (t) => {
 test('a handler that drains after a signal may still publish', async (t) => {
   const [name, results] = [await queue(t), await queue(t)]
   const rmq = await publish(t, name, 1)
-  const { code, text, errors } = await program('publishes', [name, results], async (child, says) => {
+  const { code, text, errors } = await program('publish_at_end', [name, results], async (child, says) => {
     await says('began')
     await says('running')
     child.kill('SIGTERM')
@@ -155,7 +155,7 @@ test('a second signal ends at once', async (t) => {
 test('process.exit in a handler loses nothing', async (t) => {
   const name = await queue(t)
   const rmq = await publish(t, name, 10)
-  const { code, text, errors } = await program('exits', [name])
+  const { code, text, errors } = await program('process_exit', [name])
   assert.deepEqual([code, errors], [7, ''])
   const handled = text.trim().split('\n')
   const all = [...Array(10).keys()].map((n) => String(n + 1))
@@ -167,7 +167,7 @@ for (const mode of ['main-too', 'threads-only']) {
   test(`threads come and go (${mode})`, async (t) => {
     const name = await queue(t)
     const rmq = await publish(t, name, 400)
-    const { code, text, errors } = await program('threads', [name, mode])
+    const { code, text, errors } = await program('worker_threads', [name, mode])
     assert.deepEqual([code, errors], [0, ''])
     assert.match(text, /all threads ended/)
     await rmq.publish(name, 'last')

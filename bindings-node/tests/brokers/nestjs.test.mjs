@@ -21,7 +21,7 @@ import { firstValueFrom, timeout, toArray } from 'rxjs'
 
 import { decorated, method, module, silent } from '../nestjs/nest.mjs'
 import { URL_, client, cut, declare, deferred, manage, program, queue, test, until, vhost } from './broker.mjs'
-import { at, proxy } from './ways.mjs'
+import { at, proxy } from './network.mjs'
 
 const policy = { dlx: true, retry: 'fixed(100ms, retries=2)' }
 
@@ -298,7 +298,7 @@ for (const scope of ['DEFAULT', 'REQUEST', 'TRANSIENT']) {
     const name = await queue(t)
     const rmq = await client(t)
     for (let n = 0; n < 20; n++) await rmq.publish(name, JSON.stringify(n))
-    const { code, signal, text, errors } = await program('nest', [name, '2', scope], async (child, says) => {
+    const { code, signal, text, errors } = await program('nestjs_app', [name, '2', scope], async (child, says) => {
       await says('began 1\n')
       child.kill('SIGTERM')
       await says('draining\n')
@@ -320,7 +320,7 @@ test('SIGKILL while it works: nothing is lost', async (t) => {
   const name = await queue(t)
   const rmq = await client(t)
   for (let n = 0; n < 20; n++) await rmq.publish(name, JSON.stringify(n))
-  const { signal, text } = await program('nest', [name, '5'], async (child, says) => {
+  const { signal, text } = await program('nestjs_app', [name, '5'], async (child, says) => {
     for (let n = 0; n < 5; n++) await says(`began ${n}\n`)
     child.kill('SIGCONT')
     await says('ended 7\n')

@@ -5,7 +5,7 @@ import assert from 'node:assert/strict'
 import { connect } from 'retryrmq'
 
 import { client, declare, queue, test, until } from './broker.mjs'
-import { at, proxy } from './ways.mjs'
+import { at, proxy } from './network.mjs'
 
 /** What a queue holds, by the text of each; the consumer that took it ends. */
 async function taken(rmq, name, count) {

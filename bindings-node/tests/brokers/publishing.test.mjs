@@ -5,7 +5,7 @@ import assert from 'node:assert/strict'
 import { connect, fixed } from 'retryrmq'
 
 import { client, deferred, queue, test, until } from './broker.mjs'
-import { at, proxy } from './ways.mjs'
+import { at, proxy } from './network.mjs'
 
 test('a message that no queue takes is refused, unless it is not mandatory', async (t) => {
   const rmq = await client(t)

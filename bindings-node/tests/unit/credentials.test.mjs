@@ -7,21 +7,21 @@ import { test } from 'node:test'
 
 const require = createRequire(import.meta.url)
 const inside = (file) => require(path.join(path.dirname(require.resolve('retryrmq')), file))
-const { asking } = inside('credentials.js')
-const own = inside('bridge.js').bridge()
+const { registerCredentials } = inside('credentials.js')
+const own = inside('notifications.js').dispatcher()
 
 test('calls that hang are no more than eight', async () => {
   const [hanging, refused, answered] = [[], [], []]
   own.native = {
-    answer: (question) => answered.push(question),
-    refuse: (question, why) => refused.push([question, why]),
+    answer: (request) => answered.push(request),
+    refuse: (request, why) => refused.push([request, why]),
   }
   let ask
-  own.asks = ({ question }) => (ask = question)
-  asking(() => new Promise((resolve) => hanging.push(resolve)))
-  for (let question = 0; question < 10; question++) ask(question)
+  own.addCredentialProvider = ({ request }) => (ask = request)
+  registerCredentials(() => new Promise((resolve) => hanging.push(resolve)))
+  for (let request = 0; request < 10; request++) ask(request)
   const why = '8 calls of it have not ended; have it give up after 20 seconds'
-  assert.deepEqual([hanging.length, refused], [8, [8, 9].map((question) => [question, why])])
+  assert.deepEqual([hanging.length, refused], [8, [8, 9].map((request) => [request, why])])
   hanging[3]({ user: 'x', password: 'y' })
   await new Promise(setImmediate)
   ask(10)

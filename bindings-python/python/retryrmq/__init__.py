@@ -22,6 +22,7 @@ from ._native import Message
 from .app import App
 from .client import BlockingClient, Client, PublishOptions, connect, connect_blocking
 from .consumer import BlockingConsumer, Consumer
+from .credentials import Credentials, Login
 from .errors import (
     AccessRefusedError,
     AuthenticationFailedError,
@@ -65,7 +66,6 @@ from .events import (
     Retried,
     UnreadableMoved,
 )
-from .login import Credentials, Login
 from .middleware import (
     BatchCallNext,
     BatchMiddleware,

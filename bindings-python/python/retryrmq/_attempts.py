@@ -20,17 +20,17 @@ from .options import Plan
 logger = _logs.logger("retryrmq.handler")
 
 #: How long cancelled handlers may take to end, in seconds.
-GRACE = 1.0
+CANCEL_GRACE = 1.0
 #: How long a worker pauses after an error that is not its handler's: what could not be read comes again at once.
 FAULT_PAUSE = 0.5
 
 #: How long after its timeout an attempt ends only because something blocks its event loop, in seconds.
-BLOCKED = 0.1
+BLOCKED_AFTER = 0.1
 #: How many calls of a place are shown.
-_CALLS = 8
+_MAX_FRAMES = 8
 
 
-class Turn:
+class TimedAttempt:
     """A message that is handled, and its deadline."""
 
     __slots__ = ("_timed_out", "deadline", "message")
@@ -63,7 +63,7 @@ def place_of(thread: int) -> str | None:
         elif calls:  # what calls the handler
             break
         frame = frame.f_back
-    return " < ".join(calls[:_CALLS]) or None
+    return " < ".join(calls[:_MAX_FRAMES]) or None
 
 
 #: As in the code of this package, which may have been compiled elsewhere.
@@ -78,11 +78,11 @@ def is_ctrl_c(error: BaseException) -> bool:
 def failed(plan: Plan, message: Message, error: BaseException) -> None:
     """Ends an attempt that raised. Never raises, because that would end the worker and leave its messages unsettled."""
     may_park = message._may_park()
-    end = outcome.judged(error, plan.fatal, kinds=plan.native.has_rules, stack=may_park)
+    end = outcome.classify(error, plan.fatal, kinds=plan.native.has_rules, stack=may_park)
     try:
         message._settle(end)
     except BaseException as trouble:
-        end = outcome.undecided(error, trouble)
+        end = outcome.unreadable_error(error, trouble)
         message._settle(end)
     if end[0] != "defer" and logger.isEnabledFor(logging.DEBUG):
         with contextlib.suppress(BaseException):  # a user's logging filter may raise
@@ -92,12 +92,12 @@ def failed(plan: Plan, message: Message, error: BaseException) -> None:
             _logs.log(logger, logging.DEBUG, "%s: the trace of %r", plan.queue, message, exc_info=trace, fields=fields)
 
 
-def timed_out(plan: Plan, turn: Turn) -> None:
+def end_timed_out(plan: Plan, attempt: TimedAttempt) -> None:
     """Ends an attempt whose handler ran longer than its timeout. The handler goes on, or the worker cancels it."""
-    turn.time_out(outcome.too_late(cast("float", plan.native.handler_timeout)))
+    attempt.time_out(outcome.timeout_end(cast("float", plan.native.handler_timeout)))
 
 
-def return_the_unstarted(subscription: Subscription, unstarted: deque[Message]) -> None:
+def requeue_unstarted(subscription: Subscription, unstarted: deque[Message]) -> None:
     """Requeues messages that no handler has begun. Others may take from ``unstarted`` meanwhile: each message is taken once.
 
     Before that the subscription must be closed, or they would come again at once.
@@ -110,7 +110,7 @@ def return_the_unstarted(subscription: Subscription, unstarted: deque[Message]) 
         subscription.give_back(messages_of(returned))
 
 
-def outlasted(plan: Plan, messages: Iterable[Message], said: str, left: int) -> None:
+def log_outlasting(plan: Plan, messages: Iterable[Message], said: str, left: int) -> None:
     """Logs what becomes of handlers that outlast the drain. The core has warned of those whose messages are not settled, and of no others."""
     warned = not all(message._is_settled for message in messages)
     level = logging.INFO if warned else logging.WARNING

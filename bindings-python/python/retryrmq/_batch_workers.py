@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from . import _returned
+from . import _result_check
 from ._attempts import failed
 from ._batch import Batch, messages_of
 from ._native import Batches, Message, Operation, Subscription
@@ -23,7 +23,7 @@ class BatchAnswerError(ValueError):
     of them have failed, since nobody knows which answer is whose."""
 
 
-class _InBatches:
+class _BatchSubscription:
     """A subscription whose messages are batches. The core forms them: whatever is taken at once is for one handler."""
 
     def __init__(self, subscription: Subscription) -> None:
@@ -57,33 +57,33 @@ def _one(messages: list[Message]) -> list[Batch]:
     return [Batch(messages)] if messages else []
 
 
-def in_batches(plan: Plan, subscription: Subscription) -> tuple[Plan, Subscription]:
+def batched(plan: Plan, subscription: Subscription) -> tuple[Plan, Subscription]:
     """The plan and the subscription as workers get them."""
     call: Any = plan.call
 
     async def handle(batch: Batch) -> None:
         messages = list(batch.messages)
-        _settle_failed(plan, batch, answers_of(await call(messages), messages, batch.messages, is_async=True))
+        _settle_failed(plan, batch, batch_results(await call(messages), messages, batch.messages, is_async=True))
 
     def handle_here(batch: Batch) -> None:
         messages = list(batch.messages)
-        _settle_failed(plan, batch, answers_of(call(messages), messages, batch.messages, is_async=False))
+        _settle_failed(plan, batch, batch_results(call(messages), messages, batch.messages, is_async=False))
 
     handler: Any = handle if plan.is_async else handle_here
-    return replace(plan, call=handler), cast("Subscription", _InBatches(subscription))
+    return replace(plan, call=handler), cast("Subscription", _BatchSubscription(subscription))
 
 
-def one_by_one(plan: Plan) -> Plan:
+def batches_of_one(plan: Plan) -> Plan:
     """The plan for somebody who has one message at a time, such as a simulation: each is a batch."""
     call: Any = plan.call
 
     async def handle(message: Message) -> None:
         messages = [message]
-        _raise(answers_of(await call(messages), messages, (message,), is_async=True))
+        _raise(batch_results(await call(messages), messages, (message,), is_async=True))
 
     def handle_here(message: Message) -> None:
         messages = [message]
-        _raise(answers_of(call(messages), messages, (message,), is_async=False))
+        _raise(batch_results(call(messages), messages, (message,), is_async=False))
 
     handler: Any = handle if plan.is_async else handle_here
     return replace(plan, call=handler)
@@ -102,7 +102,7 @@ def _settle_failed(plan: Plan, batch: Batch, answers: Sequence[BaseException | N
             failed(plan, message, error)
 
 
-def answers_of(
+def batch_results(
     result: Any, messages: Sequence[Message], given: Sequence[Message], is_async: bool
 ) -> Sequence[BaseException | None]:
     """What a handler answered for each of the messages it was ``given``: an error, or ``None``. Empty if it has no errors. Raises if all have
@@ -115,7 +115,7 @@ def answers_of(
     if isinstance(result, BaseException):
         raise result
     if not isinstance(result, list | tuple):
-        _returned.check(result, is_async)
+        _result_check.check(result, is_async)
         raise BatchAnswerError(
             f"the handler answered with the type {type(result).__name__}; return `None`, or a list with one answer for each message"
         )
@@ -127,16 +127,16 @@ def answers_of(
         raise BatchAnswerError(
             f"the handler answered {len(result)} of {len(given)} messages; return one answer for each, in their order"
         )
-    return [_error(answer, is_async) for answer in result]
+    return [_result_error(answer, is_async) for answer in result]
 
 
-def _error(answer: Any, is_async: bool) -> BaseException | None:
+def _result_error(answer: Any, is_async: bool) -> BaseException | None:
     if answer is None or isinstance(answer, BaseException):
         return answer
     try:
         if isinstance(answer, type) and issubclass(answer, BaseException):
             return answer()
-        _returned.check(answer, is_async)
+        _result_check.check(answer, is_async)
     except BaseException as error:
         return error
     return None

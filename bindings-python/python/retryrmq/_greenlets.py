@@ -1,7 +1,7 @@
 """Programs under gevent or eventlet, where threads, locks and events are those of greenlets: how to wait there for the native half.
 
-The native half blocks a thread, and with it all its greenlets. So only the pump waits for it, for a file descriptor, which both libraries can
-do; everybody else waits for the pump, with locks and events that the library has patched.
+The native half blocks a thread, and with it all its greenlets. So only the dispatcher of notifications waits for it, for a file descriptor, which both libraries can
+do; everybody else waits for the dispatcher, with locks and events that the library has patched.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def is_main_thread() -> bool:
     return sys.platform != "linux" or threading.get_native_id() == os.getpid()
 
 
-def is_of_others(error: BaseException) -> bool:
+def is_forwarded_ctrl_c(error: BaseException) -> bool:
     """Whether the error is Ctrl-C in a greenlet of ours by chance. Then it was passed on to the main greenlet."""
     if not isinstance(error, KeyboardInterrupt) or wait_readable() is None or not is_main_thread():
         return False

@@ -27,21 +27,21 @@ def _escape(character: str) -> str:
 
 def _trace(info: Any) -> str:
     """A traceback. The lines of an error's text are indented, so that they do not look like lines of the log."""
-    return "".join(map(_traced, traceback.format_exception(*info))).rstrip("\n")
+    return "".join(map(_indented, traceback.format_exception(*info))).rstrip("\n")
 
 
-def _traced(part: str) -> str:
+def _indented(part: str) -> str:
     lines = "\n".join(map(escaped, part.split("\n")))
     # The text between two errors of a chain begins with an empty line.
     return lines if lines.startswith("\n") else re.sub(r"\n(?=\S)", "\n    ", lines)
 
 
 #: The attributes of every record, which `extra` must not replace.
-_TAKEN = frozenset({"message", "asctime", *vars(logging.makeLogRecord({}))})
+_RESERVED_ATTRIBUTES = frozenset({"message", "asctime", *vars(logging.makeLogRecord({}))})
 #: The beginning of an attribute whose own name is taken.
 _PREFIX = "retryrmq_"
 #: The fields of the core's lines that are numbers. All others are text, even if a queue is called `7`.
-_NUMBERS = frozenset({"attempt", "channels", "count", "crashes", "dropped", "tasks", "tries"})
+_NUMBER_FIELDS = frozenset({"attempt", "channels", "count", "crashes", "dropped", "tasks", "tries"})
 
 
 def fields(given: Iterable[tuple[str, object]]) -> dict[str, object]:
@@ -50,14 +50,14 @@ def fields(given: Iterable[tuple[str, object]]) -> dict[str, object]:
 
 
 def _attribute(name: str) -> str:
-    return _PREFIX + name if name in _TAKEN else name
+    return _PREFIX + name if name in _RESERVED_ATTRIBUTES else name
 
 
 def _value(name: str, value: object) -> object:
     if not isinstance(value, str):
         return value
     # A formatter may write it as it is.
-    return int(value) if name in _NUMBERS and value.isdecimal() else escaped(value)
+    return int(value) if name in _NUMBER_FIELDS and value.isdecimal() else escaped(value)
 
 
 def about(message: Message, **more: object) -> dict[str, object]:
@@ -111,7 +111,7 @@ def log(
                 logger.log(level, text, *args, exc_info=exc_info, extra=extra, stacklevel=2)
                 return
             except KeyError as error:
-                taken = _taken_by_factory(error, extra)
+                taken = _conflicting_attribute(error, extra)
                 if taken is None:
                     raise
             value = extra.pop(taken)
@@ -119,7 +119,7 @@ def log(
                 extra[_PREFIX + taken] = value
 
 
-def _taken_by_factory(error: KeyError, extra: Mapping[str, object]) -> str | None:
+def _conflicting_attribute(error: KeyError, extra: Mapping[str, object]) -> str | None:
     """The attribute that an application's factory of records has set, too: `logging` refuses to replace it."""
     said = str(error.args[0]) if error.args else ""
     if not said.startswith("Attempt to overwrite"):
@@ -128,7 +128,7 @@ def _taken_by_factory(error: KeyError, extra: Mapping[str, object]) -> str | Non
 
 
 #: The loggers whose levels decide. The core has lines for other loggers below the first one, but few.
-_DECISIVE = ("retryrmq", "retryrmq.attempt")
+_LEVEL_LOGGERS = ("retryrmq", "retryrmq.attempt")
 
 
 def follow_levels() -> None:
@@ -138,7 +138,7 @@ def follow_levels() -> None:
     """
     with contextlib.suppress(Exception):
         levels = []
-        for name in _DECISIVE:
+        for name in _LEVEL_LOGGERS:
             # A logger that is made before the application configures its logging would be disabled by that.
             found = logging.root.manager.loggerDict.get(name)
             if isinstance(found, logging.Logger):

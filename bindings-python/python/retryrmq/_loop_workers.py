@@ -12,30 +12,30 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from . import _lines, _logs, _native, _returned
+from . import _log_queue, _logs, _native, _result_check
 from ._attempts import (
-    BLOCKED,
+    BLOCKED_AFTER,
+    CANCEL_GRACE,
     FAULT_PAUSE,
-    GRACE,
-    Turn,
+    TimedAttempt,
+    end_timed_out,
     failed,
     is_ctrl_c,
+    log_outlasting,
     logger,
-    outlasted,
     place_of,
-    return_the_unstarted,
-    timed_out,
+    requeue_unstarted,
 )
 from ._native import Message, Operation, Subscription
-from ._pump import Pump
-from ._unawaited import Mark, within
+from ._notifications import NotificationDispatcher
+from ._unawaited import AttemptMark, current_attempt
 from .errors import ClosedError
 from .options import Plan
 
 #: The most acknowledgements passed to the core at once.
-_ACKS = 32
+_MAX_ACKS = 32
 #: After this number of messages in a row, the event loop gets its turn.
-_STRETCH = 32
+_MAX_IN_A_ROW = 32
 
 
 class _Worker(asyncio.Task[None]):
@@ -93,107 +93,109 @@ class LoopWorkers:
     never wait cost no task switches.
     """
 
-    def __init__(self, plan: Plan, subscription: Subscription, pump: Pump, unstarted: deque[Message]) -> None:
+    def __init__(
+        self, plan: Plan, subscription: Subscription, dispatcher: NotificationDispatcher, unstarted: deque[Message]
+    ) -> None:
         assert plan.call is not None
         self._plan = plan
         self._handler = cast("Callable[[Message], Awaitable[Any]]", plan.call)
         self._subscription = subscription
-        self._pump = pump
+        self._dispatcher = dispatcher
         self._limit = plan.native.handler_timeout
-        self._most = plan.native.concurrency
+        self._concurrency = plan.native.concurrency
         self._loop = asyncio.get_running_loop()
-        #: The attempts with a time limit. Whoever removes one, its task or `look`, ends it.
-        self._turns: dict[_Worker, Turn] = {}
+        #: The attempts with a time limit. Whoever removes one, its task or `check_timeouts`, ends it.
+        self._timed_attempts: dict[_Worker, TimedAttempt] = {}
         self._thread = threading.get_ident()
         #: Whether it was said that something blocks the event loop. No attempt begins before it goes on.
-        self._blocked = False
+        self._has_warned = False
         self._context = contextvars.copy_context()
         self._batches = subscription.batches()
         #: Whose handler tells how many messages to take.
-        self._watched: Message | None = None
+        self._sample: Message | None = None
         #: What was taken and not begun. The end takes from it as well, on other threads too.
         self._unstarted = unstarted
         self._acks: list[Message] = []
         self._idle: deque[asyncio.Future[None]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         #: What ended a worker, and with it the consumer, although nobody had closed it.
-        self._broken: str | None = None
-        self._listening = False
-        self._nudged = False
+        self._ended_by: str | None = None
+        self._waiting_for_messages = False
+        self._wake_scheduled = False
         self._ended = False
         self._stopped = False
         #: When the drain ends.
         self._deadline: float | None = None
-        self._all_gone: asyncio.Future[None] = self._loop.create_future()
+        self._all_ended: asyncio.Future[None] = self._loop.create_future()
 
     def start(self) -> None:
         self._spawn()
         if self._limit is not None:
-            self._pump.watch(self, self._limit)
+            self._dispatcher.watch_timeouts(self, self._limit)
 
     def close(self) -> None:
         """Takes no more messages; running handlers may finish."""
-        self._broken = None  # the end is wanted now
-        self._drain_until()
+        self._ended_by = None  # the end is wanted now
+        self._drain_deadline()
         self._subscription.close()
-        self._return_the_unstarted()
+        self._requeue_unstarted()
 
     @property
     def is_within(self) -> bool:
         """Whether the caller is one of the handlers, or a task that a handler may wait for: it cannot wait for its own end."""
         if asyncio.current_task() in self._tasks:
             return True
-        mark = within.get()
+        mark = current_attempt.get()
         return mark is not None and any(cast("_Worker", task).mark is mark for task in self._tasks)
 
     def stop(self) -> None:
         """Ends now. What is handled stays handled."""
-        self._hand_over()
+        self._flush_acks()
         self._deadline = 0.0
         self._subscription.close()
-        self._return_the_unstarted()
+        self._requeue_unstarted()
         self._subscription.abandon()
         self._cancel(None)
 
     async def wait(self) -> None:
         """Waits until every handler is done and everything is settled. After the drain it no longer waits for handlers."""
-        closed = asyncio.ensure_future(self._pump.answer(self._subscription.wait_closed(), only_here=True))
+        closed = asyncio.ensure_future(self._dispatcher.wait_async(self._subscription.wait_closed(), only_here=True))
         try:
-            await asyncio.wait((closed, self._all_gone), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((closed, self._all_ended), return_when=asyncio.FIRST_COMPLETED)
             if closed.done():
                 # Handlers whose messages are settled, by themselves or by their timeout, may still run. They are waited for, too.
-                await self._leave()
+                await self._wait_for_handlers()
             else:
-                self._hand_over()
+                self._flush_acks()
             await closed
         finally:
             closed.cancel()
-        if self._broken is not None:
-            raise ClosedError(f"a worker of {self._plan.queue} was {self._broken}, and the consumer ended by it")
+        if self._ended_by is not None:
+            raise ClosedError(f"a worker of {self._plan.queue} was {self._ended_by}, and the consumer ended by it")
 
-    async def _leave(self) -> None:
+    async def _wait_for_handlers(self) -> None:
         """The subscription has ended. Handlers get the rest of the drain, and then are cancelled."""
         self._end()
-        left = await self._left(self._drain_until() - time.monotonic())
+        left = await self._unfinished(self._drain_deadline() - time.monotonic())
         if left and not self._stopped:
             held = [message for task in left if (message := cast("_Worker", task).message) is not None]
-            outlasted(self._plan, held, "%s: %d handlers that outlast `drain_timeout` are cancelled", len(left))
+            log_outlasting(self._plan, held, "%s: %d handlers that outlast `drain_timeout` are cancelled", len(left))
             self._cancel(asyncio.current_task())
-            left = await self._left(GRACE)
+            left = await self._unfinished(CANCEL_GRACE)
             if left:
                 said = "%s: %d handlers would not be cancelled; they are left behind"
                 fields = _logs.about_queue(self._plan.queue, count=len(left))
                 _logs.log(logger, logging.ERROR, said, self._plan.queue, len(left), fields=fields)
         elif left:
-            await self._left(GRACE)
+            await self._unfinished(CANCEL_GRACE)
 
-    def _drain_until(self) -> float:
+    def _drain_deadline(self) -> float:
         """When the drain ends. The first call starts the drain."""
         if self._deadline is None:
             self._deadline = time.monotonic() + self._plan.native.drain_timeout
         return self._deadline
 
-    async def _left(self, seconds: float) -> set[asyncio.Task[None]]:
+    async def _unfinished(self, seconds: float) -> set[asyncio.Task[None]]:
         """The handlers that are not done after this many seconds, without the caller."""
         tasks = self._tasks - {cast("asyncio.Task[None] | None", asyncio.current_task())}
         if tasks:
@@ -206,36 +208,36 @@ class LoopWorkers:
             if task is not spared:
                 task.cancel()
 
-    def let_go(self) -> None:
+    def abandon(self) -> None:
         """The event loop was closed while handlers were running. They will never end, so their messages are requeued as unstarted.
         May be called from any thread."""
         with contextlib.suppress(Exception):  # in a forked child nothing can be settled
-            self._hand_over()
+            self._flush_acks()
             self._subscription.close()
-            self._return_the_unstarted()
+            self._requeue_unstarted()
             held = []
             for task in cast("list[_Worker]", list(self._tasks)):
                 message, task.message = task.message, None
-                self._turns.pop(task, None)
+                self._timed_attempts.pop(task, None)
                 if message is not None:
                     held.append(message)
             if held:
                 self._subscription.give_back(held)
             self._subscription.abandon()
 
-    def _return_the_unstarted(self) -> None:
-        return_the_unstarted(self._subscription, self._unstarted)
+    def _requeue_unstarted(self) -> None:
+        requeue_unstarted(self._subscription, self._unstarted)
 
     def _spawn(self) -> None:
         # Each worker has its own context, so that variables a handler sets end with the worker.
-        task = self._context.copy().run(self._begun)
+        task = self._context.copy().run(self._new_worker)
         self._tasks.add(task)
-        task.add_done_callback(self._gone)
+        task.add_done_callback(self._worker_ended)
 
-    def _begun(self) -> _Worker:
+    def _new_worker(self) -> _Worker:
         return _Worker(self._work(), loop=self._loop)
 
-    def _gone(self, task: asyncio.Task[None]) -> None:
+    def _worker_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if task.cancelled() and not self._stopped and cast("_Worker", task).from_outside:
             _logs.log(
@@ -247,7 +249,7 @@ class LoopWorkers:
                 fields=_logs.about_queue(self._plan.queue),
             )
             if self._deadline is None:
-                self._broken = "cancelled from outside"
+                self._ended_by = "cancelled from outside"
             self.stop()
         elif not task.cancelled() and not isinstance(task.exception(), KeyboardInterrupt | None):
             # Ctrl-C is not logged: the event loop raises it.
@@ -260,20 +262,20 @@ class LoopWorkers:
     def _replace(self) -> None:
         """Starts another worker for one that has gone, unless it was the end."""
         if not (self._ended or self._stopped):
-            if len(self._tasks) < self._most:  # a message that came in the pause has woken another one
+            if len(self._tasks) < self._concurrency:  # a message that came in the pause has woken another one
                 self._spawn()
-        elif not self._tasks and not self._all_gone.done():
-            self._all_gone.set_result(None)
+        elif not self._tasks and not self._all_ended.done():
+            self._all_ended.set_result(None)
 
-    def _next(self) -> Message | None:
+    def _next_message(self) -> Message | None:
         if not self._unstarted:
             if self._ended or self._subscription.is_closing:
                 return None  # no new attempts while closing
-            batch = self._batches.take(self._watched is None)
+            batch = self._batches.take(self._sample is None)
             if not batch:
                 return None
-            if self._watched is None:
-                self._watched = batch[0]
+            if self._sample is None:
+                self._sample = batch[0]
             self._unstarted.extend(batch)
         try:
             return self._unstarted.popleft()
@@ -290,82 +292,82 @@ class LoopWorkers:
 
     def _interrupted(self, task: _Worker) -> None:
         """Ctrl-C does not end an attempt. The worker's message is requeued as unstarted; other handlers may finish."""
-        broken = "interrupted by Ctrl-C" if self._deadline is None else self._broken
-        self._hand_over()  # the event loop may never run again
+        broken = "interrupted by Ctrl-C" if self._deadline is None else self._ended_by
+        self._flush_acks()  # the event loop may never run again
         self.close()
-        self._broken = broken
+        self._ended_by = broken
         message, task.message = task.message, None
         if message is not None:
             self._subscription.give_back([message])
 
     async def _take_and_handle(self, task: _Worker) -> None:
-        turns = 0
+        in_a_row = 0
         while not self._stopped:
-            message = self._next()
+            message = self._next_message()
             if message is None:
                 if self._ended:
                     return
-                turns = 0
+                in_a_row = 0
                 waiter = self._loop.create_future()
                 self._idle.append(waiter)
-                self._listen()
+                self._wait_for_messages()
                 await waiter
                 continue
-            if not self._nudged:
-                self._nudged = True
-                self._loop.call_soon(self._nudge)
-            mark = task.mark = Mark()
-            within.set(mark)
+            if not self._wake_scheduled:
+                self._wake_scheduled = True
+                self._loop.call_soon(self._wake_another)
+            mark = task.mark = AttemptMark()
+            current_attempt.set(mark)
             context = contextvars.copy_context()
             try:
                 await self._attempt(message, task, mark)
             finally:
-                if message is self._watched:
-                    self._watched = None
+                if message is self._sample:
+                    self._sample = None
             task.mark = None
             if task.torn_down or _is_changed(context) or task.is_cancelled:
                 return  # the next worker has a fresh context
-            turns += 1
-            if turns % _STRETCH == 0:
+            in_a_row += 1
+            if in_a_row % _MAX_IN_A_ROW == 0:
                 await asyncio.sleep(0)
 
-    async def _attempt(self, message: Message, task: _Worker, mark: Mark) -> None:
+    async def _attempt(self, message: Message, task: _Worker, mark: AttemptMark) -> None:
         task.begin(message)
         if self._limit is None:
             try:
                 result = await self._handler(message)
                 if result is not None:
-                    _returned.check(result, is_async=True)
+                    _result_check.check(result, is_async=True)
                 if mark.calls:
                     mark.check(is_async=True)
             except BaseException as error:
                 if self._is_torn_down(task):
                     return
-                if is_ctrl_c(error) or self._is_the_end(error, task):
+                if is_ctrl_c(error) or self._is_cancelled_from_outside(error, task):
                     raise
                 task.message = None
                 failed(self._plan, message, error)
             else:
                 if not self._is_torn_down(task):
                     task.message = None
-                    self._acked(message)
+                    self._acknowledge(message)
             return
         late = False
-        turn = mark.turn = self._turns[task] = Turn(message, self._limit)
-        self._blocked = False
+        attempt = mark.timed = self._timed_attempts[task] = TimedAttempt(message, self._limit)
+        self._has_warned = False
 
-        def too_late() -> None:
+        def on_timeout() -> None:
             nonlocal late
             late = True
-            self._too_late(task, turn)
+            self._time_out(task, attempt)
             task.cancel()
 
-        timer = self._loop.call_later(self._limit, too_late)
+        timer = self._loop.call_later(self._limit, on_timeout)
         try:
             result = await self._handler(message)
             if not late:
                 if result is not None:
-                    _returned.check(result, is_async=True)
+                    _result_check.check(result, is_async=True)
                 if mark.calls:
                     mark.check(is_async=True)
         except BaseException as error:
@@ -375,64 +377,64 @@ class LoopWorkers:
                 raise
             if late:
                 task.uncancel()
-            elif self._is_the_end(error, task):
+            elif self._is_cancelled_from_outside(error, task):
                 raise
-            elif self._is_ours(task, turn):
+            elif self._claim_end(task, attempt):
                 task.message = None
                 failed(self._plan, message, error)
         else:
-            if not self._is_torn_down(task) and not late and self._is_ours(task, turn):
+            if not self._is_torn_down(task) and not late and self._claim_end(task, attempt):
                 task.message = None
-                self._acked(message)
+                self._acknowledge(message)
         finally:
             timer.cancel()
-            self._turns.pop(task, None)
+            self._timed_attempts.pop(task, None)
 
-    def _is_ours(self, task: _Worker, turn: Turn) -> bool:
-        """Whether the task ends the attempt: it is in time, and `look` has not ended it just now."""
-        return not self._is_late(task, turn) and self._turns.pop(task, None) is not None
+    def _claim_end(self, task: _Worker, attempt: TimedAttempt) -> bool:
+        """Whether the task ends the attempt: it is in time, and `check_timeouts` has not ended it just now."""
+        return not self._is_late(task, attempt) and self._timed_attempts.pop(task, None) is not None
 
-    def _is_late(self, task: _Worker, turn: Turn) -> bool:
+    def _is_late(self, task: _Worker, attempt: TimedAttempt) -> bool:
         """Whether the attempt has used up its time, which its timer cannot tell while something blocks the event loop. Then it is a timeout,
         whatever the handler returns or raises."""
-        if time.monotonic() < turn.deadline:
+        if time.monotonic() < attempt.deadline:
             return False
-        self._too_late(task, turn)
+        self._time_out(task, attempt)
         return True
 
-    def _too_late(self, task: _Worker, turn: Turn) -> None:
+    def _time_out(self, task: _Worker, attempt: TimedAttempt) -> None:
         task.message = None
-        if self._turns.pop(task, None) is not None:  # otherwise `look` has ended it
-            if time.monotonic() - turn.deadline >= BLOCKED:
-                self._say_blocked(turn, None)
-            timed_out(self._plan, turn)
+        if self._timed_attempts.pop(task, None) is not None:  # otherwise `check_timeouts` has ended it
+            if time.monotonic() - attempt.deadline >= BLOCKED_AFTER:
+                self._warn_of_blocked_loop(attempt, None)
+            end_timed_out(self._plan, attempt)
 
-    def look(self) -> None:
+    def check_timeouts(self) -> None:
         """Ends the attempts whose time is over although something blocks the event loop. Called on another thread."""
         if not self._loop.is_running():  # stopped, and perhaps about to be closed: then they have not failed
             return
         now = time.monotonic()
-        for task, turn in list(self._turns.items()):
-            if now - turn.deadline >= BLOCKED and self._turns.pop(task, None) is not None:
-                if task.message is turn.message:
+        for task, attempt in list(self._timed_attempts.items()):
+            if now - attempt.deadline >= BLOCKED_AFTER and self._timed_attempts.pop(task, None) is not None:
+                if task.message is attempt.message:
                     task.message = None
-                self._say_blocked(turn, place_of(self._thread))
-                timed_out(self._plan, turn)
+                self._warn_of_blocked_loop(attempt, place_of(self._thread))
+                end_timed_out(self._plan, attempt)
 
-    def _say_blocked(self, turn: Turn, place: str | None) -> None:
-        if self._blocked or turn.message._is_settled:
+    def _warn_of_blocked_loop(self, attempt: TimedAttempt, place: str | None) -> None:
+        if self._has_warned or attempt.message._is_settled:
             return
-        self._blocked = True
-        _lines.write(
+        self._has_warned = True
+        _log_queue.write(
             "retryrmq.handler",
             logging.WARNING,
             "%s: the event loop was blocked when the handler timeout of %s of %r had passed: the attempt has failed; move what blocks to a "
             "thread, for example with `asyncio.to_thread`%s",
             self._plan.queue,
             _native.duration_text(cast("float", self._limit)),
-            turn.message,
+            attempt.message,
             f"; it is in {place}" if place else "",
-            fields=_logs.about(turn.message),
+            fields=_logs.about(attempt.message),
         )
 
     def _is_torn_down(self, task: _Worker) -> bool:
@@ -440,36 +442,36 @@ class LoopWorkers:
         if asyncio.current_task(self._loop) is task:
             return False
         task.torn_down = True
-        self.let_go()
+        self.abandon()
         return True
 
-    def _is_the_end(self, error: BaseException, task: _Worker) -> bool:
+    def _is_cancelled_from_outside(self, error: BaseException, task: _Worker) -> bool:
         """Whether the handler was cancelled from outside, for example by the end of the event loop."""
         return self._stopped or (isinstance(error, asyncio.CancelledError) and bool(task.from_outside))
 
-    def _acked(self, message: Message) -> None:
+    def _acknowledge(self, message: Message) -> None:
         acks = self._acks
         if not acks:
-            self._loop.call_soon(self._hand_over)
+            self._loop.call_soon(self._flush_acks)
         acks.append(message)
-        if len(acks) >= _ACKS:
+        if len(acks) >= _MAX_ACKS:
             self._subscription.ack(acks)
             # The scheduled call will pass on later ones.
             acks.clear()
 
-    def _hand_over(self) -> None:
+    def _flush_acks(self) -> None:
         if self._acks:
             self._subscription.ack(self._acks)
             self._acks.clear()
 
-    def _nudge(self) -> None:
+    def _wake_another(self) -> None:
         """While a handler waits: wakes another worker if there are messages, or as soon as there are."""
-        self._nudged = False
-        if self._stopped or self._ended or not (self._idle or len(self._tasks) < self._most):
+        self._wake_scheduled = False
+        if self._stopped or self._ended or not (self._idle or len(self._tasks) < self._concurrency):
             return
-        message = self._next()
+        message = self._next_message()
         if message is None:
-            self._listen()
+            self._wait_for_messages()
             return
         self._unstarted.appendleft(message)
         self._wake()
@@ -480,16 +482,16 @@ class LoopWorkers:
             if not waiter.done():
                 waiter.set_result(None)
                 return
-        if len(self._tasks) < self._most:
+        if len(self._tasks) < self._concurrency:
             self._spawn()
 
-    def _listen(self) -> None:
-        if not self._listening:
-            self._listening = True
-            self._pump.when_done(self._subscription.ready(), self._arrived, self.let_go)
+    def _wait_for_messages(self) -> None:
+        if not self._waiting_for_messages:
+            self._waiting_for_messages = True
+            self._dispatcher.when_done(self._subscription.ready(), self._messages_arrived, self.abandon)
 
-    def _arrived(self, operation: Operation) -> None:
-        self._listening = False
+    def _messages_arrived(self, operation: Operation) -> None:
+        self._waiting_for_messages = False
         if operation.result():
             self._wake()
             return
@@ -501,4 +503,4 @@ class LoopWorkers:
             if not waiter.done():
                 waiter.set_result(None)
         self._idle.clear()
-        self._return_the_unstarted()
+        self._requeue_unstarted()

@@ -9,7 +9,7 @@ from typing import Any
 from ._duration import Duration, seconds
 from ._native import Message, time
 from .errors import InvalidTypeError
-from .outcome import ACK, End, judged, sayable
+from .outcome import ACK, End, classify, utf8_safe
 from .record import HistoryEntry
 
 
@@ -46,9 +46,9 @@ def retry(message: Message, error: BaseException | str | None, delay: Duration |
     after = None if delay is None else seconds(delay, "delay")
     end: End
     if error is None or isinstance(error, str):
-        end = ("retry", sayable(error or "") or "the consumer asked for a retry", "", [], None, after)
+        end = ("retry", utf8_safe(error or "") or "the consumer asked for a retry", "", [], None, after)
     elif isinstance(error, BaseException):
-        judgement = judged(error, stack=message._may_park())
+        judgement = classify(error, stack=message._may_park())
         end = judgement if after is None else ("retry", *judgement[1:5], after)
     else:
         raise InvalidTypeError(f"`error` must be an exception or a string, not {type(error).__name__}")
@@ -58,9 +58,9 @@ def retry(message: Message, error: BaseException | str | None, delay: Duration |
 
 def park(message: Message, reason: BaseException | str) -> Settled:
     if isinstance(reason, BaseException):
-        _settle(message, ("park", *judged(reason)[1:5], None))
+        _settle(message, ("park", *classify(reason)[1:5], None))
     elif isinstance(reason, str):
-        _settle(message, ("park", sayable(reason), "", [], None, None))
+        _settle(message, ("park", utf8_safe(reason), "", [], None, None))
     else:
         raise InvalidTypeError(f"`reason` must be a string or an exception, not {type(reason).__name__}")
     return _SETTLED

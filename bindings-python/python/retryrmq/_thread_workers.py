@@ -12,19 +12,28 @@ import time
 from collections import deque
 from typing import cast
 
-from . import _logs, _returned
-from ._attempts import FAULT_PAUSE, Turn, failed, is_ctrl_c, logger, outlasted, return_the_unstarted, timed_out
-from ._greenlets import is_of_others
+from . import _logs, _result_check
+from ._attempts import (
+    FAULT_PAUSE,
+    TimedAttempt,
+    end_timed_out,
+    failed,
+    is_ctrl_c,
+    log_outlasting,
+    logger,
+    requeue_unstarted,
+)
+from ._greenlets import is_forwarded_ctrl_c
 from ._native import Batches, Message, Subscription
-from ._pump import Pump
-from ._unawaited import Mark, within
+from ._notifications import NotificationDispatcher
+from ._unawaited import AttemptMark, current_attempt
 from .errors import ForkedError
 from .options import Plan
 
 #: How long a thread waits between two checks for the end.
-_SLICE = 0.25
+_WAIT_SLICE = 0.25
 #: How many threads per worker may be stuck in handlers after their timeout before no more are started.
-_STUCK = 8
+_MAX_STUCK = 8
 
 
 async def until_done(future: concurrent.futures.Future[None], seconds: float) -> None:
@@ -47,16 +56,18 @@ class ThreadWorkers:
     place, and the old one ends after its handler.
     """
 
-    def __init__(self, plan: Plan, subscription: Subscription, pump: Pump, unstarted: deque[Message]) -> None:
+    def __init__(
+        self, plan: Plan, subscription: Subscription, dispatcher: NotificationDispatcher, unstarted: deque[Message]
+    ) -> None:
         assert plan.call is not None
         self._plan = plan
         self._handler = plan.call
         self._subscription = subscription
-        self._pump = pump
+        self._dispatcher = dispatcher
         self._limit = plan.native.handler_timeout
         self._context = contextvars.copy_context()
         #: Whoever removes a turn, its thread or the watch, ends the attempt.
-        self._turns: dict[threading.Thread, Turn] = {}
+        self._timed_attempts: dict[threading.Thread, TimedAttempt] = {}
         #: The running threads, and those of them whose handlers are past their timeout.
         self._threads: set[threading.Thread] = set()
         self._stuck: set[threading.Thread] = set()
@@ -65,111 +76,111 @@ class ThreadWorkers:
         #: What was taken and not begun. Whoever takes a message out of it, a thread or the end, handles it or gives it back.
         self._unstarted = unstarted
         #: How many stuck threads were not replaced.
-        self._vacant = 0
-        self._counting = threading.Lock()
+        self._unreplaced = 0
+        self._lock = threading.Lock()
         #: Of greenlets, the one that waits for messages holds it: all would be woken for each message.
-        self._taking = threading.Lock()
+        self._take_lock = threading.Lock()
         # Only a single thread without a timeout may take several messages at once.
         alone = plan.native.concurrency == 1 and self._limit is None
-        self._most = None if alone else 1
+        self._max_taken = None if alone else 1
         #: When the drain ends.
         self._deadline: float | None = None
         #: Done when every handler is done, except those that are stuck; or when nobody waits for them.
-        self._all_gone: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._all_ended: concurrent.futures.Future[None] = concurrent.futures.Future()
 
     def start(self) -> None:
         """Starts the threads. Raises if the machine has not enough of them; the started ones end with the subscription."""
         for _ in range(self._plan.native.concurrency):
             self._spawn()
         if self._limit is not None:
-            threading.Thread(target=self._watch, name="retryrmq-limits", daemon=True).start()
+            threading.Thread(target=self._watch_timeouts, name="retryrmq-limits", daemon=True).start()
 
     def close(self) -> None:
         """Takes no more messages; running handlers may finish."""
-        self._drain_until()
+        self._drain_deadline()
         self._subscription.close()
-        return_the_unstarted(self._subscription, self._unstarted)
-        self._look_for_the_end()
+        requeue_unstarted(self._subscription, self._unstarted)
+        self._check_for_end()
 
     def stop(self) -> None:
         """Ends now. A thread that handles a message cannot be stopped; its message is requeued."""
         self._subscription.close()  # no thread begins another message
-        return_the_unstarted(self._subscription, self._unstarted)
+        requeue_unstarted(self._subscription, self._unstarted)
         self._subscription.abandon()
-        with self._counting:
-            if not self._all_gone.done():
-                self._all_gone.set_result(None)
+        with self._lock:
+            if not self._all_ended.done():
+                self._all_ended.set_result(None)
 
     @property
     def is_within(self) -> bool:
         """Whether the caller is one of the handlers, or a task that a handler may wait for: it cannot wait for its own end."""
-        return threading.current_thread() in self._threads or within.get() in self._marks
+        return threading.current_thread() in self._threads or current_attempt.get() in self._marks
 
     def wait(self) -> None:
         """Waits until every handler is done, up to the end of the drain. Called after the end of the subscription."""
         with contextlib.suppress(concurrent.futures.TimeoutError):
-            self._all_gone.result(self._left())
-        self._leave()
+            self._all_ended.result(self._drain_left())
+        self._log_outlasting()
 
     async def wait_on_loop(self) -> None:
         """Like :meth:`wait`, without blocking the event loop."""
-        await until_done(self._all_gone, self._left())
-        self._leave()
+        await until_done(self._all_ended, self._drain_left())
+        self._log_outlasting()
 
-    def _drain_until(self) -> float:
+    def _drain_deadline(self) -> float:
         """When the drain ends. The first call starts the drain."""
         if self._deadline is None:
             self._deadline = time.monotonic() + self._plan.native.drain_timeout
         return self._deadline
 
-    def _left(self) -> float:
-        return max(self._drain_until() - time.monotonic(), 0.0)
+    def _drain_left(self) -> float:
+        return max(self._drain_deadline() - time.monotonic(), 0.0)
 
-    def _leave(self) -> None:
-        if self._all_gone.done():
+    def _log_outlasting(self) -> None:
+        if self._all_ended.done():
             return
-        with self._counting:
+        with self._lock:
             left = len(self._threads - self._stuck)
         said = "%s: the threads of %d handlers that outlast `drain_timeout` are left behind"
-        outlasted(self._plan, list(self._marks.values()), said, left)
+        log_outlasting(self._plan, list(self._marks.values()), said, left)
 
     def _spawn(self) -> None:
         # Daemons: a handler that never returns must not keep the process alive after its drain.
         thread = threading.Thread(target=self._work, name=f"retryrmq-{self._plan.queue}", daemon=True)
-        with self._counting:
+        with self._lock:
             self._threads.add(thread)
         try:
             thread.start()
         except BaseException:
-            self._gone(thread)
+            self._thread_ended(thread)
             raise
 
-    def _gone(self, thread: threading.Thread) -> None:
-        with self._counting:
+    def _thread_ended(self, thread: threading.Thread) -> None:
+        with self._lock:
             self._threads.discard(thread)
             self._stuck.discard(thread)
-        self._look_for_the_end()
+        self._check_for_end()
 
-    def _look_for_the_end(self) -> None:
-        with self._counting:
-            if self._subscription.is_closing and self._threads == self._stuck and not self._all_gone.done():
-                self._all_gone.set_result(None)
+    def _check_for_end(self) -> None:
+        with self._lock:
+            if self._subscription.is_closing and self._threads == self._stuck and not self._all_ended.done():
+                self._all_ended.set_result(None)
 
     def _work(self) -> None:
         try:
-            while not self._is_through():
+            while not self._handle_until_ended():
                 time.sleep(FAULT_PAUSE)
         finally:
-            self._gone(threading.current_thread())
+            self._thread_ended(threading.current_thread())
 
-    def _is_through(self) -> bool:
+    def _handle_until_ended(self) -> bool:
         """Handles messages until the end. Returns whether it came to that."""
         try:
             self._take_and_handle()
         except ForkedError:  # a greenlet that lives on in a forked child
             return True
         except BaseException as error:
-            if is_of_others(error):
+            if is_forwarded_ctrl_c(error):
                 return self._subscription.is_closing
             with contextlib.suppress(BaseException):
                 fields = _logs.about_queue(self._plan.queue)
@@ -180,31 +191,31 @@ class ThreadWorkers:
         return True
 
     def _take_and_handle(self) -> None:
-        subscription, batches = self._subscription, self._subscription.batches(self._most)
+        subscription, batches = self._subscription, self._subscription.batches(self._max_taken)
         self._handle_all([])  # what a fault has left
         while True:
-            batch = self._taken(batches)
+            batch = self._take(batches)
             if batch and subscription.is_closing:
                 subscription.give_back(batch)
             elif batch:
                 if self._limit is None:
                     self._handle_all(batch)
-                elif not self._handle_in_time(batch[0], self._limit):
+                elif not self._handle_with_timeout(batch[0], self._limit):
                     return
             elif subscription.is_closing:
                 return
 
-    def _taken(self, batches: Batches) -> list[Message]:
-        if not self._pump.is_of_greenlets:
-            return batches.take_blocking(_SLICE)
-        with self._taking:
-            return self._pump.take(lambda: batches.take(True), self._subscription)
+    def _take(self, batches: Batches) -> list[Message]:
+        if not self._dispatcher.is_of_greenlets:
+            return batches.take_blocking(_WAIT_SLICE)
+        with self._take_lock:
+            return self._dispatcher.take_messages(lambda: batches.take(True), self._subscription)
 
     def _handle_all(self, batch: list[Message]) -> None:
         self._unstarted.extend(batch)
         while True:
             if self._subscription.is_closing:  # no new attempts
-                return_the_unstarted(self._subscription, self._unstarted)
+                requeue_unstarted(self._subscription, self._unstarted)
             try:
                 message = self._unstarted.popleft()
             except IndexError:
@@ -215,37 +226,37 @@ class ThreadWorkers:
                 self._subscription.give_back([message])
                 raise
 
-    def _handle_in_time(self, message: Message, limit: float) -> bool:
+    def _handle_with_timeout(self, message: Message, limit: float) -> bool:
         """Handles a message. Returns whether this thread goes on: it was not replaced, or another place is free."""
         me = threading.current_thread()
-        turn = self._turns[me] = Turn(message, limit)
-        error = self._attempt(message, turn)
-        if self._turns.pop(me, None) is None:
+        attempt = self._timed_attempts[me] = TimedAttempt(message, limit)
+        error = self._attempt(message, attempt)
+        if self._timed_attempts.pop(me, None) is None:
             if error is not None:
-                is_of_others(error)
-            with self._counting:
-                wanted = self._vacant > 0
+                is_forwarded_ctrl_c(error)
+            with self._lock:
+                wanted = self._unreplaced > 0
                 if wanted:
-                    self._vacant -= 1
+                    self._unreplaced -= 1
                     self._stuck.discard(me)
             return wanted
-        if time.monotonic() < turn.deadline or (error is not None and is_ctrl_c(error)):
+        if time.monotonic() < attempt.deadline or (error is not None and is_ctrl_c(error)):
             self._end(message, error)
         else:  # before the watch has seen it
-            timed_out(self._plan, turn)
+            end_timed_out(self._plan, attempt)
         return True
 
-    def _attempt(self, message: Message, turn: Turn | None = None) -> BaseException | None:
-        mark = Mark()
-        mark.turn = turn
+    def _attempt(self, message: Message, attempt: TimedAttempt | None = None) -> BaseException | None:
+        mark = AttemptMark()
+        mark.timed = attempt
         self._marks[mark] = message
         try:
             # Each message has its own context, so that variables a handler sets end with it.
             context = self._context.copy()
-            context.run(within.set, mark)
+            context.run(current_attempt.set, mark)
             result = context.run(self._handler, message)
             if result is not None:
-                _returned.check(result, is_async=False)
+                _result_check.check(result, is_async=False)
             if mark.calls:
                 mark.check(is_async=False)
         except BaseException as error:
@@ -258,44 +269,44 @@ class ThreadWorkers:
         # At once, not together with others: the next handler may take long. The core combines acknowledgements itself.
         if error is None:
             self._subscription.ack([message])
-        elif is_of_others(error):
+        elif is_forwarded_ctrl_c(error):
             self._subscription.give_back([message])
         else:
             failed(self._plan, message, error)
 
-    def _watch(self) -> None:
+    def _watch_timeouts(self) -> None:
         while True:
             try:
-                self._look_at_limits()
+                self._check_timeouts()
             except KeyboardInterrupt as error:
-                if not is_of_others(error):
+                if not is_forwarded_ctrl_c(error):
                     raise
             else:
                 return
 
-    def _look_at_limits(self) -> None:
-        step = max(0.01, min(_SLICE, cast("float", self._limit) / 4))
-        while not concurrent.futures.wait((self._all_gone,), step).done:
+    def _check_timeouts(self) -> None:
+        step = max(0.01, min(_WAIT_SLICE, cast("float", self._limit) / 4))
+        while not concurrent.futures.wait((self._all_ended,), step).done:
             now = time.monotonic()
-            for thread, turn in list(self._turns.items()):
-                if now < turn.deadline or self._turns.pop(thread, None) is None:
+            for thread, attempt in list(self._timed_attempts.items()):
+                if now < attempt.deadline or self._timed_attempts.pop(thread, None) is None:
                     continue
                 self._replace(thread)
-                timed_out(self._plan, turn)
+                end_timed_out(self._plan, attempt)
 
     def _replace(self, thread: threading.Thread) -> None:
         """Starts another thread for one that is stuck. If there are too many, its place stays free until one comes back."""
-        with self._counting:
+        with self._lock:
             if thread in self._threads:  # it may have come back in between
                 self._stuck.add(thread)
             stuck = len(self._stuck)
-        if stuck <= _STUCK * self._plan.native.concurrency:
+        if stuck <= _MAX_STUCK * self._plan.native.concurrency:
             with contextlib.suppress(RuntimeError):  # the machine has no more threads
                 self._spawn()
                 return
-        with self._counting:
-            self._vacant += 1
-        self._look_for_the_end()
+        with self._lock:
+            self._unreplaced += 1
+        self._check_for_end()
         with contextlib.suppress(BaseException):
             said = "%s: %d threads are stuck in handlers; no more are started"
             fields = _logs.about_queue(self._plan.queue, count=stuck)

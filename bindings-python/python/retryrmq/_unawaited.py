@@ -13,14 +13,14 @@ from typing import Any, NamedTuple, TypeVar, cast
 _Method = TypeVar("_Method", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 #: How many calls of an attempt are remembered before those that were awaited are forgotten.
-_MOST = 64
+_MAX_CALLS = 64
 
 
 #: Since Python 3.12.
-_marked: Callable[[Any], Any] | None = getattr(inspect, "markcoroutinefunction", None)
+_mark_coroutine_function: Callable[[Any], Any] | None = getattr(inspect, "markcoroutinefunction", None)
 
 
-class _Method310:
+class _CoroutineMethod:
     """A method that `asyncio` and `inspect` take for the one it calls, in Python before 3.12. Who asks them whether to await what it returns, such
     as a web framework for its background tasks, would otherwise drop it.
 
@@ -49,17 +49,17 @@ class _Call(NamedTuple):
     who: str = "the handler"
 
 
-class Mark:
+class AttemptMark:
     """An attempt, in the context of its handler."""
 
-    __slots__ = ("calls", "most", "turn")
+    __slots__ = ("calls", "most", "timed")
 
     def __init__(self) -> None:
-        #: The attempt's :class:`_attempts.Turn`, if it has a time limit.
-        self.turn: Any = None
+        #: The attempt's :class:`_attempts.TimedAttempt`, if it has a time limit.
+        self.timed: Any = None
         #: The coroutines of the methods that the handler called, with the names of each.
         self.calls: list[_Call] = []
-        self.most = _MOST
+        self.most = _MAX_CALLS
 
     def called(self, call: _Call) -> None:
         """Remembers a call of an asynchronous method."""
@@ -67,12 +67,12 @@ class Mark:
         calls.append(call)
         if len(calls) > self.most:
             calls[:] = [call for call in calls if _is_new(call.made)]
-            self.most = max(_MOST, 2 * len(calls))
+            self.most = max(_MAX_CALLS, 2 * len(calls))
 
     def check(self, is_async: bool) -> None:
         """Raises if a call was forgotten. Called when the handler has returned."""
         # One that somebody else holds can still be awaited: its task may begin later. In this order: nobody can begin what nobody else holds.
-        forgotten = [call for call in self.calls if _references(call) <= _OWN and _is_new(call.made)]
+        forgotten = [call for call in self.calls if _references(call) <= _OWN_REFERENCES and _is_new(call.made)]
         self.calls = []
         if not forgotten:
             return
@@ -89,27 +89,32 @@ class Mark:
 
 
 #: The attempt in whose context this code runs. It is also set in tasks of its handler, because the handler may wait for them.
-within: contextvars.ContextVar[Mark | None] = contextvars.ContextVar("retryrmq.within", default=None)
+current_attempt: contextvars.ContextVar[AttemptMark | None] = contextvars.ContextVar(
+    "retryrmq.current_attempt", default=None
+)
 
 
-def does_nothing_unawaited(name: str, blocking: str = "") -> Callable[[_Method], _Method]:
+def must_be_awaited(name: str, blocking: str = "") -> Callable[[_Method], _Method]:
     """Decorates a method that does nothing before it is awaited, with how a handler writes it, and how a ``def`` handler does the same."""
 
     def decorate(method: _Method) -> _Method:
         @functools.wraps(method)
         def call(*args: Any, **options: Any) -> Coroutine[Any, Any, Any]:
             made = method(*args, **options)
-            mark = within.get()
+            mark = current_attempt.get()
             if mark is not None:
                 mark.called(_Call(made, name, blocking))
             return made
 
-        return cast("_Method", _Method310(method, call) if _marked is None else _marked(call))
+        return cast(
+            "_Method",
+            _CoroutineMethod(method, call) if _mark_coroutine_function is None else _mark_coroutine_function(call),
+        )
 
     return decorate
 
 
-def noted(mark: Mark | None, made: Any, name: str, who: str) -> Any:
+def track_call(mark: AttemptMark | None, made: Any, name: str, who: str) -> Any:
     """Remembers a coroutine that ``who`` has made by calling ``name`` and must await. Returns it."""
     if mark is not None and type(made) is types.CoroutineType:
         mark.called(_Call(made, name, "", who))
@@ -127,7 +132,7 @@ def _references(call: _Call) -> int:
 async def _nothing() -> None: ...
 
 
-def _own() -> int:
+def _own_references() -> int:
     call = _Call(_nothing(), "", "")
     try:
         return _references(call)
@@ -136,4 +141,4 @@ def _own() -> int:
 
 
 #: How many references there are to a coroutine that only a mark holds. It differs between versions of Python.
-_OWN = _own()
+_OWN_REFERENCES = _own_references()

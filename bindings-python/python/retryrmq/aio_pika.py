@@ -32,9 +32,9 @@ except ImportError as error:
     raise ImportError("retryrmq.aio_pika needs aio-pika: pip install 'retryrmq[aio-pika]'") from error
 
 from . import _logs, _message
-from ._confirmed_copies import Broker, Session, usual_frame
+from ._aiormq_publisher import CopyPublisher, PerConnection, frame_max_or_default
+from ._crash_isolation import CrashIsolation
 from ._native import Message
-from ._turns import Turns
 from ._typing import Unpack
 from .contract import RUN, RUN_ALONE, Contract, ContractOptions, Copy, Drop, Queue, Settlement
 from .errors import (
@@ -55,7 +55,7 @@ attempts = _logs.logger("retryrmq.attempt")
 Listener: TypeAlias = Callable[[Event], None]
 
 #: After this many seconds an original whose copy cannot be stored goes back to its queue.
-_LONGEST = 600.0
+_STORE_TIMEOUT = 600.0
 #: How long a broker may take to answer when an alarm is over, in seconds.
 _GRACE = 60.0
 #: The pauses between two tries, in seconds.
@@ -92,15 +92,15 @@ class RetryConsumer:
         self._app_version = app_version
         self._options = options
         self._contract = self._contract_for(0, False)
-        self._turns = Turns()
-        self._session: Session[Contract] = Session(self._made)
+        self._isolation = CrashIsolation()
+        self._contracts: PerConnection[Contract] = PerConnection(self._new_contract)
 
     def _contract_for(self, frame_max: int, classic: bool) -> Contract:
         return Contract(
             self.queue,
             queue_type=self._queue_type,
             app_version=self._app_version,
-            frame_max=usual_frame(frame_max),
+            frame_max=frame_max_or_default(frame_max),
             classic=classic,
             **self._options,
         )
@@ -117,27 +117,27 @@ class RetryConsumer:
         await self._start(connection.transport.connection)
 
     async def _start(self, connection: aiormq.abc.AbstractConnection, *, work_queue: bool = True) -> None:
-        broker = Broker.of(connection)
-        broker.check(self._queue_type)
-        await self._check_kind(broker)
+        publisher = CopyPublisher.of(connection)
+        publisher.check(self._queue_type)
+        await self._checked_queue_type(publisher)
         for queue in self._contract.topology():
             if queue.name == self.queue and not work_queue:
                 continue
             try:
-                await broker.ensure(queue, create=self._declare)
+                await publisher.declare_queue(queue, create=self._declare)
             except (QueueNotFoundError, AccessRefusedError):
                 if not queue.optional:
                     raise
         if work_queue:
-            await self._session.of(connection)
+            await self._contracts.of(connection)
 
-    async def _made(self, connection: aiormq.abc.AbstractConnection) -> Contract:
+    async def _new_contract(self, connection: aiormq.abc.AbstractConnection) -> Contract:
         """The contract for what consumes on this connection."""
-        broker = Broker.of(connection)
-        return self._contract_for(broker.frame_max, await self._check_kind(broker) == "classic")
+        publisher = CopyPublisher.of(connection)
+        return self._contract_for(publisher.frame_max, await self._checked_queue_type(publisher) == "classic")
 
-    async def _check_kind(self, broker: Broker) -> str | None:
-        kind = await broker.kind(self.queue)
+    async def _checked_queue_type(self, publisher: CopyPublisher) -> str | None:
+        kind = await publisher.queue_type(self.queue)
         if kind == "stream":
             raise MismatchError(
                 f"the queue `{self.queue}` is a stream, and its messages cannot be retried; use another queue"
@@ -160,7 +160,7 @@ class RetryConsumer:
             try:
                 await callback(raw)
             except BaseException as error:
-                if is_end_of_program(error):
+                if ends_the_task(error):
                     attempt.abandon()
                     raise
                 await attempt.end(error)
@@ -180,37 +180,37 @@ class RetryConsumer:
             )
         with contextlib.suppress(aiormq.exceptions.AMQPError):  # the broker delivers it again
             connection = raw.channel.connection
-            contract = await self._session.of(connection)
+            contract = await self._contracts.of(connection)
             message = read(contract, raw)
             decided = contract.admit(message)
             alone = decided is RUN_ALONE
             if decided is RUN:
                 crashed = bool(raw.redelivered) or "x-retry-crashes" in message.headers
-                may_run = await self._turns.begin(crashed)
+                may_run = await self._isolation.begin(crashed)
             elif alone:
-                may_run = await self._turns.begin_alone(functools.partial(self._sync, raw))
+                may_run = await self._isolation.begin_alone(functools.partial(self._sync, raw))
             else:
                 may_run = False
             if may_run:
-                _show_the_origin(raw, message)
+                _restore_origin(raw, message)
                 return Attempt(self, contract, raw, message, alone=alone)
             if decided is RUN or alone:
                 decided = contract.detour(message)
-            await self._apart(contract, raw, message, decided)
+            await self._settle_without_running(contract, raw, message, decided)
         return None
 
-    async def rehearse(self, raw: AbstractIncomingMessage) -> Attempt:
+    async def begin_simulated(self, raw: AbstractIncomingMessage) -> Attempt:
         """An attempt without a broker, for tests: its end is only reported to ``on_event``."""
         message = read(self._contract, raw)
-        await self._turns.begin(False)
-        return Attempt(self, self._contract, raw, message, alone=False, is_rehearsal=True)
+        await self._isolation.begin(False)
+        return Attempt(self, self._contract, raw, message, alone=False, is_simulated=True)
 
-    async def _apart(
+    async def _settle_without_running(
         self, contract: Contract, raw: AbstractIncomingMessage, message: Message, what: Settlement
     ) -> None:
         """Settles a message that did not run. Until the broker knows that, no other message that crashed may run."""
-        with self._turns.detour():
-            if await self._carry_out(contract, raw, message, what):
+        with self._isolation.detour():
+            if await self._settle(contract, raw, message, what):
                 with contextlib.suppress(Exception):  # a lost connection has the same effect
                     await self._sync(raw)
 
@@ -218,7 +218,7 @@ class RetryConsumer:
         """Returns when the broker has read everything that was sent on the consuming channel."""
         await raw.channel.queue_declare(self.queue, passive=True)
 
-    async def _carry_out(
+    async def _settle(
         self, contract: Contract, raw: AbstractIncomingMessage, message: Message, what: Settlement
     ) -> bool:
         """Stores the copy, if there is one, and then settles the original. Says whether that was sent."""
@@ -237,7 +237,7 @@ class RetryConsumer:
                 fields=_logs.about(message),
             )
             return False
-        self._tell(what)
+        self._report(what)
         return True
 
     async def _store(self, contract: Contract, raw: AbstractIncomingMessage, message: Message, copy: Copy) -> bool:
@@ -245,23 +245,25 @@ class RetryConsumer:
         queue = contract.declaration(copy.routing_key)
         assert queue is not None
         began, tries, pause = time.monotonic(), 0, _FIRST_PAUSE
-        broker = Broker.of(raw.channel.connection)
+        publisher = CopyPublisher.of(raw.channel.connection)
         while True:
             try:
-                storing = broker.store(copy, queue, create=self._declare, urgent=contract.is_urgent(message))
-                await _ended(asyncio.ensure_future(storing), broker, _LONGEST - (time.monotonic() - began))
+                storing = publisher.store(copy, queue, create=self._declare, urgent=contract.is_urgent(message))
+                await _wait_for_copy(
+                    asyncio.ensure_future(storing), publisher, _STORE_TIMEOUT - (time.monotonic() - began)
+                )
                 return True
             except Exception as error:
-                if broker.is_lost:
+                if publisher.is_lost:
                     return False  # the original comes again
                 why = str(error) or type(error).__name__
                 if isinstance(error, QueueNotFoundError | AccessRefusedError | MismatchError):
-                    copy, queue = self._elsewhere(contract, broker, copy, queue)
+                    copy, queue = self._other_waiting_queue(contract, publisher, copy, queue)
             tries += 1
-            left = _LONGEST - (time.monotonic() - began)
+            left = _STORE_TIMEOUT - (time.monotonic() - began)
             text = "%s: the copy of %r could not be stored (%s); it is tried again, and the message is kept"
             _logs.log(logger, logging.WARNING, text, self.queue, message, why, fields=_logs.about(message, tries=tries))
-            self._tell(PublishFailed(self.queue, message.message_id, why))
+            self._report(PublishFailed(self.queue, message.message_id, why))
             if left <= 0:
                 with contextlib.suppress(Exception):
                     await raw.nack(requeue=True)
@@ -269,11 +271,15 @@ class RetryConsumer:
             await asyncio.sleep(min(pause, left))
             pause = min(pause * 2, _LONGEST_PAUSE)
 
-    def _elsewhere(self, contract: Contract, broker: Broker, copy: Copy, queue: Queue) -> tuple[Copy, Queue]:
+    def _other_waiting_queue(
+        self, contract: Contract, publisher: CopyPublisher, copy: Copy, queue: Queue
+    ) -> tuple[Copy, Queue]:
         """The copy for another waiting queue, if its own cannot be used: the shortest one that is long enough, otherwise the longest."""
         if copy.delay is None:
             return copy, queue
-        waits = [(it.arguments.get("x-message-ttl"), it) for it in contract.topology() if broker.knows(it.name)]
+        waits = [
+            (it.arguments.get("x-message-ttl"), it) for it in contract.topology() if publisher.has_declared(it.name)
+        ]
         known = {ms: it for ms, it in waits if isinstance(ms, int)}
         if not known:
             return copy, queue
@@ -284,7 +290,7 @@ class RetryConsumer:
             properties["expiration"] = str(wanted)
         return replace(copy, routing_key=known[ms].name, properties=properties), known[ms]
 
-    def _tell(self, what: Settlement | Event) -> None:
+    def _report(self, what: Settlement | Event) -> None:
         """Reports an event, or how a message was settled."""
         event = what.event if isinstance(what, Copy | Drop) else what
         if self._on_event is None or not isinstance(event, Event):
@@ -306,10 +312,10 @@ class Attempt:
         message: Message,
         *,
         alone: bool,
-        is_rehearsal: bool = False,
+        is_simulated: bool = False,
     ) -> None:
         self._alone = alone
-        self.is_rehearsal = is_rehearsal
+        self.is_simulated = is_simulated
         self._owner = owner
         self._contract = contract
         self._raw = raw
@@ -317,26 +323,26 @@ class Attempt:
         self.message = message
         _message.simulated[id(message)] = None
 
-    def _over(self) -> End | None:
-        self._owner._turns.end(alone=self._alone)
+    def _finish(self) -> End | None:
+        self._owner._isolation.end(alone=self._alone)
         return _message.simulated.pop(id(self.message), None)
 
     def abandon(self) -> None:
         """Settles nothing: the broker delivers the message again when the channel is closed."""
-        self._over()
+        self._finish()
 
     async def end(self, error: BaseException | None = None) -> None:
         """Acknowledges the message, or retries or parks it because its handler raised ``error``. Does nothing if the handler has settled it."""
-        by_hand = self._over()
-        if self._raw.processed and not self.is_rehearsal:
+        by_hand = self._finish()
+        if self._raw.processed and not self.is_simulated:
             return
-        what = self._decided(error, by_hand)
-        if self.is_rehearsal:
-            self._owner._tell(what)
+        what = self._decide(error, by_hand)
+        if self.is_simulated:
+            self._owner._report(what)
             return
-        await self._owner._carry_out(self._contract, self._raw, self.message, what)
+        await self._owner._settle(self._contract, self._raw, self.message, what)
 
-    def _decided(self, error: BaseException | None, by_hand: End | None) -> Settlement:
+    def _decide(self, error: BaseException | None, by_hand: End | None) -> Settlement:
         """What follows, which is logged."""
         if by_hand is not None:
             what = self._contract.ended(self.message, by_hand)
@@ -345,11 +351,11 @@ class Attempt:
         else:
             what = self._contract.failed(self.message, error)
         if isinstance(what, Copy | Drop):
-            _say(self.message, what)
+            _log_outcome(self.message, what)
         return what
 
 
-def is_end_of_program(error: BaseException) -> bool:
+def ends_the_task(error: BaseException) -> bool:
     """Whether an error ends the task, and is no failure of the handler. A handler may also be left by a cancellation of its own."""
     if not isinstance(error, asyncio.CancelledError):
         return isinstance(error, KeyboardInterrupt | SystemExit)
@@ -357,12 +363,12 @@ def is_end_of_program(error: BaseException) -> bool:
     return cancelling is not None and cancelling() > 0
 
 
-async def _ended(storing: asyncio.Future[None], broker: Broker, patience: float) -> None:
+async def _wait_for_copy(storing: asyncio.Future[None], publisher: CopyPublisher, patience: float) -> None:
     """Waits for a copy. Another one must not follow while it may still be stored: during an alarm, that is until the broker reads again."""
     try:
         await asyncio.wait({storing}, timeout=max(0.0, patience))
         if not storing.done():
-            await broker.unblocked()
+            await publisher.unblocked()
             await asyncio.wait({storing}, timeout=_GRACE)
         if not storing.done():
             raise NotConfirmedError("the broker has not answered")
@@ -371,7 +377,7 @@ async def _ended(storing: asyncio.Future[None], broker: Broker, patience: float)
         storing.cancel()
 
 
-def _say(message: Message, what: Copy | Drop) -> None:
+def _log_outcome(message: Message, what: Copy | Drop) -> None:
     event = what.event
     where = f"it waits in `{what.routing_key}`" if isinstance(what, Copy) else "it is dropped"
     if isinstance(event, Retried):
@@ -386,7 +392,7 @@ def _say(message: Message, what: Copy | Drop) -> None:
         _logs.log(attempts, logging.DEBUG, text, message.queue, message, fields=_logs.about(message))
 
 
-def _show_the_origin(raw: AbstractIncomingMessage, message: Message) -> None:
+def _restore_origin(raw: AbstractIncomingMessage, message: Message) -> None:
     """A copy comes back through the default exchange. Handlers, filters and parsers see where the message was first published."""
     shown: Any = raw  # its abstract class does not name what it has
     shown.exchange, shown.routing_key = message.exchange, message.routing_key

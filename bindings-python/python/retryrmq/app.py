@@ -17,22 +17,22 @@ from . import _logs
 from ._async_only import AsyncOnly
 from ._greenlets import is_main_thread
 from ._native import Operation
-from ._pump import logger
+from ._notifications import logger
 from ._typing import Unpack
-from ._unawaited import does_nothing_unawaited
+from ._unawaited import must_be_awaited
 from .client import BlockingClient, Client, PublishOptions, QueueType, address
 from .consumer import Consumer
+from .credentials import Credentials
 from .errors import ClosedError, InvalidOptionError, InvalidTypeError
-from .login import Credentials
 from .middleware import Middleware, PublishMiddleware
 from .options import BodyHandler, ConsumerOptions, Handler, Plan, plan
 from .parking import ParkedMessages
 from .record import Stats
 
 #: How long other tasks may take to end, in seconds, once they are cancelled.
-_PATIENCE = 5.0
+_CANCEL_TIMEOUT = 5.0
 #: If the event loop has not seen a signal for this many seconds, and another one comes, a handler blocks the loop.
-_HELD_UP = 0.5
+_BLOCKED_AFTER = 0.5
 
 _Handler = TypeVar("_Handler", bound=Handler | BodyHandler)
 
@@ -91,8 +91,8 @@ class App(AsyncOnly):
         self._ending = False
         self._consumers: list[Consumer] = []
         #: The consumers that `stats` shows, even while they drain; and their last numbers.
-        self._counted: list[Consumer] = []
-        self._last: dict[str, Stats] = {}
+        self._stats_consumers: list[Consumer] = []
+        self._last_stats: dict[str, Stats] = {}
 
     def __repr__(self) -> str:
         queues = [plan.queue for plan in self._plans]
@@ -137,7 +137,7 @@ class App(AsyncOnly):
         """The connected client for threads, for ``def`` handlers, while the app runs."""
         return self.client.blocking
 
-    @does_nothing_unawaited("app.publish", "app.blocking.publish")
+    @must_be_awaited("app.publish", "app.blocking.publish")
     async def publish(self, routing_key: str, body: bytes | str, **options: Unpack[PublishOptions]) -> None:
         """Like :meth:`Client.publish`, while the app runs."""
         await self.client.publish(routing_key, body, **options)
@@ -148,7 +148,7 @@ class App(AsyncOnly):
 
     def stats(self) -> dict[str, Stats]:
         """The counters of each queue. After the app has ended, the last ones."""
-        return {consumer.queue: consumer.stats() for consumer in self._counted} or self._last
+        return {consumer.queue: consumer.stats() for consumer in self._stats_consumers} or self._last_stats
 
     def healthy(self) -> bool:
         """Like :meth:`Client.healthy`. ``False`` before the app is connected and after its end."""
@@ -204,9 +204,9 @@ class App(AsyncOnly):
         finally:
             self._starting = None
         self._consumers.append(consumer)
-        self._counted.append(consumer)
+        self._stats_consumers.append(consumer)
         if self._stopping:  # while it was starting
-            consumer._begin_to_close()
+            consumer._start_drain()
         else:
             fields = _logs.about_queue(consumer.queue)
             _logs.log(logger, logging.INFO, "consuming %s", consumer.queue, fields=fields)
@@ -233,7 +233,7 @@ class App(AsyncOnly):
                 consumer.stop()
             raise
         finally:
-            self._last, self._counted = self.stats(), []
+            self._last_stats, self._stats_consumers = self.stats(), []
             self._loop = None
             # Only now: handlers may publish while they drain.
             client, self._client = self._client, None
@@ -245,7 +245,7 @@ class App(AsyncOnly):
         loop = self._loop
         if loop is None:
             return
-        if _is_running_here(loop):
+        if _is_current_loop(loop):
             self._drain()
         else:
             with contextlib.suppress(RuntimeError):  # closed: it has ended
@@ -258,14 +258,14 @@ class App(AsyncOnly):
         if self._starting is not None:
             self._starting._give_up_starting()
         for consumer in self._consumers:
-            consumer._begin_to_close()
+            consumer._start_drain()
 
     def _stop_now(self) -> None:
         self._stopping = True
         for consumer in self._consumers:
             consumer.stop()
 
-    @does_nothing_unawaited("app.serve")
+    @must_be_awaited("app.serve")
     async def serve(self) -> None:
         """Handles messages until it is cancelled or :meth:`stop` is called, then drains. Installs no signal handlers.
 
@@ -274,7 +274,7 @@ class App(AsyncOnly):
         async with self:
             await self.wait_closed()
 
-    @does_nothing_unawaited("app.wait_closed")
+    @must_be_awaited("app.wait_closed")
     async def wait_closed(self) -> None:
         """Inside ``async with app``: waits until :meth:`stop` was called and every handler is done."""
         await asyncio.gather(*(consumer.wait_closed() for consumer in self._consumers))
@@ -296,25 +296,25 @@ class App(AsyncOnly):
         try:
             asyncio.set_event_loop(loop)
             serving = loop.create_task(self.serve())
-            with _signals(loop, self, serving) as killed:
+            with _signals(loop, self, serving) as ended_by:
                 try:
                     loop.run_until_complete(serving)
                 except asyncio.CancelledError:
-                    if not killed:
+                    if not ended_by:
                         raise
                 except KeyboardInterrupt:
-                    if not killed:
+                    if not ended_by:
                         raise
                     # It interrupted a handler that blocked the event loop.
                     self._stop_now()
                     serving.cancel()
                     with contextlib.suppress(asyncio.CancelledError, KeyboardInterrupt):
                         loop.run_until_complete(serving)
-            if killed:
-                raise SystemExit(128 + killed[0])  # as a shell says of a program that a signal ended
+            if ended_by:
+                raise SystemExit(128 + ended_by[0])  # as a shell says of a program that a signal ended
         finally:
             try:
-                _cancel_the_rest(loop)
+                _cancel_remaining_tasks(loop)
                 loop.run_until_complete(loop.shutdown_asyncgens())
             finally:
                 asyncio.set_event_loop(None)
@@ -326,7 +326,7 @@ def is_on_a_loop() -> bool:
     return asyncio._get_running_loop() is not None
 
 
-def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
+def _is_current_loop(loop: asyncio.AbstractEventLoop) -> bool:
     try:
         return asyncio.get_running_loop() is loop
     except RuntimeError:  # none is
@@ -337,46 +337,46 @@ def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
 def _signals(loop: asyncio.AbstractEventLoop, app: App, serving: asyncio.Task[None]) -> Iterator[list[int]]:
     """The first signal drains, the second one stops. The list gets the number of the signal that ended the app. If a handler blocks the event
     loop, so that it does not see signals, that handler is interrupted."""
-    killed: list[int] = []
-    heard: list[int] = []
-    came: list[float] = []
+    ended_by: list[int] = []
+    handled: list[int] = []
+    received: list[float] = []
 
-    def hear(number: int) -> None:
-        heard.append(number)
-        if len(heard) == 1:
+    def on_signal(number: int) -> None:
+        handled.append(number)
+        if len(handled) == 1:
             logger.info("%s: draining; once more stops at once", signal.Signals(number).name)
             # If it is not connected yet, there is nothing to drain.
             if app._consumers or app._ending:
                 app.stop()
             else:
                 serving.cancel()
-                killed.append(number)
+                ended_by.append(number)
             return
-        killed.append(number)
+        ended_by.append(number)
         app._stop_now()
         serving.cancel()
 
-    def come(number: int, _: object) -> None:
+    def interrupt_if_blocked(number: int, _: object) -> None:
         # Runs between two bytecodes of whatever this thread executes.
         if os.name != "posix":
-            loop.call_soon_threadsafe(hear, number)
-        came.append(time.monotonic())
-        if len(came) > len(heard) + 1 and came[-1] - came[len(heard)] >= _HELD_UP:
-            killed.append(number)
+            loop.call_soon_threadsafe(on_signal, number)
+        received.append(time.monotonic())
+        if len(received) > len(handled) + 1 and received[-1] - received[len(handled)] >= _BLOCKED_AFTER:
+            ended_by.append(number)
             raise KeyboardInterrupt
 
     if not is_main_thread():
-        yield killed
+        yield ended_by
         return
     before = {}
     for number in (signal.SIGINT, signal.SIGTERM):
         before[number] = signal.getsignal(number)
         if os.name == "posix":
-            loop.add_signal_handler(number, hear, number)
+            loop.add_signal_handler(number, on_signal, number)
         # It replaces the event loop's own function, which does nothing: the event loop sees signals in another way.
-        signal.signal(number, come)
+        signal.signal(number, interrupt_if_blocked)
     try:
-        yield killed
+        yield ended_by
     finally:
         for number, handler in before.items():
             if os.name == "posix":
@@ -385,12 +385,12 @@ def _signals(loop: asyncio.AbstractEventLoop, app: App, serving: asyncio.Task[No
                 signal.signal(number, handler)
 
 
-def _cancel_the_rest(loop: asyncio.AbstractEventLoop) -> None:
+def _cancel_remaining_tasks(loop: asyncio.AbstractEventLoop) -> None:
     rest = asyncio.all_tasks(loop)
     for task in rest:
         task.cancel()
     if rest:
         # With a timeout: a task may ignore its cancellation.
-        _, left = loop.run_until_complete(asyncio.wait(rest, timeout=_PATIENCE))
+        _, left = loop.run_until_complete(asyncio.wait(rest, timeout=_CANCEL_TIMEOUT))
         if left:
             logger.error("%d tasks would not be cancelled; they are left behind", len(left))

@@ -12,18 +12,18 @@ from types import TracebackType
 from typing import Any, Literal, TypedDict, TypeVar, overload
 
 from . import _native
-from ._asking import Asker
 from ._async_only import AsyncOnly
-from ._callables import is_async
+from ._credential_provider import CredentialProvider
 from ._duration import Duration, seconds
 from ._native import Message, Operation
-from ._pump import pump
-from ._pump import wait as wait_for
+from ._notifications import dispatcher
+from ._notifications import wait as wait_for
+from ._signatures import is_async
 from ._typing import Unpack
-from ._unawaited import does_nothing_unawaited
+from ._unawaited import must_be_awaited
 from .consumer import BlockingConsumer, Consumer
+from .credentials import Credentials, checked_credentials
 from .errors import InvalidOptionError, InvalidTypeError
-from .login import Credentials, checked_credentials
 from .middleware import (
     NO_MIDDLEWARE,
     Middleware,
@@ -170,39 +170,39 @@ def _publishing(message: Mapping[str, Any], options: PublishOptions) -> Publishi
     return Publishing(message["routing_key"], message["body"], fixed, given)
 
 
-def _changed(publishing: Publishing) -> dict[str, Any]:
+def _publish_arguments(publishing: Publishing) -> dict[str, Any]:
     """The message that middleware has made of it, for the native half; raises naming the property that cannot work."""
     _check_known(publishing.properties, _PROPERTIES)
     options: Any = {**publishing._fixed, **publishing.properties, "headers": publishing.headers or None}
     return outgoing(publishing.routing_key, publishing.body, options)
 
 
-async def _sent(native: _native.Client, publishing: Publishing) -> None:
-    await pump().answer(native.publish(_changed(publishing)))
+async def _send_async(native: _native.Client, publishing: Publishing) -> None:
+    await dispatcher().wait_async(native.publish(_publish_arguments(publishing)))
 
 
 def _send(native: _native.Client, publishing: Publishing) -> None:
-    wait_for(native.publish(_changed(publishing)))
+    wait_for(native.publish(_publish_arguments(publishing)))
 
 
-class _Connected:
+class _ClientBase:
     """What both kinds of clients share."""
 
     #: How a message is published, with middleware around it. Made when it is needed, because the middleware may be for the other kind of
     #: client over the same connections.
-    _publish_through: Callable[[Publishing], Any] | None = None
+    _cached_publisher: Callable[[Publishing], Any] | None = None
 
     def __init__(self, native: _native.Client, middleware: Middlewares = NO_MIDDLEWARE) -> None:
         self._native = native
         self._middleware = middleware
 
-    def _through(
+    def _publisher(
         self, send: Callable[[_native.Client, Publishing], Any], asynchronous: bool
     ) -> Callable[[Publishing], Any]:
-        if self._publish_through is None:
+        if self._cached_publisher is None:
             send_here = functools.partial(send, self._native)
-            self._publish_through = around_publish(send_here, self._middleware.around_publishes, asynchronous)
-        return self._publish_through
+            self._cached_publisher = around_publish(send_here, self._middleware.around_publishes, asynchronous)
+        return self._cached_publisher
 
     @property
     def server(self) -> dict[str, str]:
@@ -237,13 +237,13 @@ class _Connected:
         return f"<retryrmq.{type(self).__name__} broker={' '.join(self._native.server.values())!r}>"
 
 
-class Client(_Connected, AsyncOnly):
+class Client(_ClientBase, AsyncOnly):
     """A client of one broker or cluster, for an event loop: it consumes, publishes and gives access to parked messages.
 
     It holds two connections, and reconnects each in the background when it is lost.
     """
 
-    @does_nothing_unawaited("client.publish", "client.blocking.publish")
+    @must_be_awaited("client.publish", "client.blocking.publish")
     async def publish(self, routing_key: str, body: bytes | str, **options: Unpack[PublishOptions]) -> None:
         """Publishes a message and waits until the broker has confirmed it (publisher confirms).
 
@@ -257,9 +257,9 @@ class Client(_Connected, AsyncOnly):
         """
         message = outgoing(routing_key, body, options)
         if self._middleware.around_publishes:
-            await self._through(_sent, asynchronous=True)(_publishing(message, options))
+            await self._publisher(_send_async, asynchronous=True)(_publishing(message, options))
         else:
-            await pump().answer(self._native.publish(message))
+            await dispatcher().wait_async(self._native.publish(message))
 
     @overload
     def consume(self, queue: str, handler: Handler | None = None, **options: Unpack[ConsumerOptions]) -> Consumer: ...
@@ -291,14 +291,14 @@ class Client(_Connected, AsyncOnly):
         """A client for threads, over the same connections."""
         return BlockingClient(self._native, self._middleware)
 
-    @does_nothing_unawaited("client.close", "client.blocking.close")
+    @must_be_awaited("client.close", "client.blocking.close")
     async def close(self) -> None:
         """Closes both connections. Close the consumers first, so that they drain: unsettled messages of open consumers are requeued.
 
         Waits up to 20 seconds for the confirms of publishes in progress, unless the connection is lost. During and after this call,
         :meth:`publish` raises :class:`ClosedError`.
         """
-        await pump().answer(self._native.close())
+        await dispatcher().wait_async(self._native.close())
 
     async def __aenter__(self) -> Client:
         return self
@@ -309,14 +309,14 @@ class Client(_Connected, AsyncOnly):
         await self.close()
 
 
-class BlockingClient(_Connected):
+class BlockingClient(_ClientBase):
     """A client of one broker or cluster, for threads. Several threads may use it at the same time."""
 
     def publish(self, routing_key: str, body: bytes | str, **options: Unpack[PublishOptions]) -> None:
         """Like :meth:`Client.publish`."""
         message = outgoing(routing_key, body, options)
         if self._middleware.around_publishes:
-            self._through(_send, asynchronous=False)(_publishing(message, options))
+            self._publisher(_send, asynchronous=False)(_publishing(message, options))
         else:
             wait_for(self._native.publish(message))
 
@@ -364,7 +364,7 @@ class BlockingClient(_Connected):
         self.close()
 
 
-class _Attempt:
+class _ConnectAttempt:
     """One attempt to connect, which tasks of one event loop share. It is given up when none of them waits for it any more."""
 
     def __init__(self, make: Callable[[asyncio.AbstractEventLoop], Coroutine[Any, Any, Client]]) -> None:
@@ -397,10 +397,10 @@ class Connecting(AsyncOnly, Coroutine[Any, Any, Client]):
 
     def __init__(self, address: Address) -> None:
         self._address = address
-        self._attempt: _Attempt | None = None
+        self._attempt: _ConnectAttempt | None = None
         self._client: Client | None = None
         #: The coroutines of tasks that use this object as one.
-        self._driven: dict[asyncio.Task[Any] | None, Coroutine[Any, Any, Client]] = {}
+        self._coroutines: dict[asyncio.Task[Any] | None, Coroutine[Any, Any, Client]] = {}
 
     def __await__(self) -> Generator[Any, None, Client]:
         return self._connected().__await__()
@@ -410,7 +410,7 @@ class Connecting(AsyncOnly, Coroutine[Any, Any, Client]):
             return self._client
         attempt = self._attempt
         if attempt is None or not attempt.is_open or attempt.loop is not asyncio.get_running_loop():
-            attempt = self._attempt = _Attempt(self._made)
+            attempt = self._attempt = _ConnectAttempt(self._made)
         try:
             return await attempt.client()
         finally:
@@ -423,12 +423,12 @@ class Connecting(AsyncOnly, Coroutine[Any, Any, Client]):
 
     def _step(self, step: Callable[[Coroutine[Any, Any, Client]], Any]) -> Any:
         task = asyncio.current_task()
-        if task not in self._driven:
-            self._driven[task] = self._connected()
+        if task not in self._coroutines:
+            self._coroutines[task] = self._connected()
         try:
-            return step(self._driven[task])
+            return step(self._coroutines[task])
         except BaseException:  # by which a coroutine also returns
-            self._driven.pop(task, None)
+            self._coroutines.pop(task, None)
             raise
 
     def send(self, value: Any) -> Any:
@@ -441,8 +441,8 @@ class Connecting(AsyncOnly, Coroutine[Any, Any, Client]):
 
     def close(self) -> None:
         """The method of a coroutine."""
-        while self._driven:
-            self._driven.popitem()[1].close()
+        while self._coroutines:
+            self._coroutines.popitem()[1].close()
 
     async def __aenter__(self) -> Client:
         return await self._connected()
@@ -487,15 +487,18 @@ class Address:
 
     def begin(self, loop: asyncio.AbstractEventLoop | None) -> Operation:
         """Starts to connect. ``loop`` is the event loop of an async ``credentials`` function; it is not blocked."""
-        news = pump()
-        asker = None
+        notifications = dispatcher()
+        provider = None
         if self.credentials is not None:
-            asker = (news.native, news.asks(Asker(self.credentials, loop)))
-        return _native.connect(self.url, self.app_version, self.queue_type, self.wait, self.end_when_refused, asker)
+            provider = (
+                notifications.native,
+                notifications.add_credential_provider(CredentialProvider(self.credentials, loop)),
+            )
+        return _native.connect(self.url, self.app_version, self.queue_type, self.wait, self.end_when_refused, provider)
 
     async def connected(self, operation: Operation) -> Client:
         """The client. Cancelling it stops the tries."""
-        return Client(await pump().answer(operation, only_here=True), self.middleware)
+        return Client(await dispatcher().wait_async(operation, only_here=True), self.middleware)
 
 
 def address(

@@ -12,35 +12,35 @@ from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
 
 from ._async_only import AsyncOnly
-from ._attempts import return_the_unstarted
-from ._batch_workers import in_batches
-from ._listening import LoopMailbox, Mailbox, ThreadMailbox
+from ._attempts import requeue_unstarted
+from ._batch_workers import batched
+from ._listeners import ListenerQueue, LoopListenerQueue, ThreadListenerQueue
 from ._loop_workers import LoopWorkers
 from ._native import Client as NativeClient
 from ._native import Message, Operation, Subscription
-from ._pump import Pump, pump
+from ._notifications import NotificationDispatcher, dispatcher
 from ._thread_workers import ThreadWorkers, until_done
-from ._unawaited import does_nothing_unawaited
+from ._unawaited import must_be_awaited
 from .errors import ClosedError, InvalidTypeError
 from .options import Plan
 from .record import Stats
 
 #: How long closing waits until the listener got the last events, in seconds.
-_TELLING = 1.0
+_LISTENER_TIMEOUT = 1.0
 #: How many messages an iteration takes at once. The others stay where they can be requeued.
-_AT_ONCE = 16
+_MAX_TAKEN = 16
 
 
-class _Subscribed:
+class _ConsumerBase:
     """What both kinds of consumers share: a plan, and its subscription once there is one."""
 
     def __init__(self, native: NativeClient, plan: Plan) -> None:
         self._native = native
         self._plan = plan
-        self._pump: Pump = pump()
+        self._dispatcher: NotificationDispatcher = dispatcher()
         self._subscription: Subscription | None = None
-        self._mailbox: Mailbox | None = None
-        #: The number of the mailbox, as long as events can come.
+        self._listener_queue: ListenerQueue | None = None
+        #: The number of the listener, as long as events can come.
         self._listener: int | None = None
         #: What was taken and not begun, or not handed out to who iterates.
         self._unstarted: deque[Message] = deque()
@@ -58,13 +58,13 @@ class _Subscribed:
 
         Raises :class:`ClosedError` before the start.
         """
-        return Stats(**self._open().stats())
+        return Stats(**self._opened().stats())
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "consuming" if self._subscription else "new"
         return f"<retryrmq.{type(self).__name__} queue={self.queue!r} {state}>"
 
-    def _open(self) -> Subscription:
+    def _opened(self) -> Subscription:
         if self._subscription is None:
             raise ClosedError("this consumer is not consuming; use it in `async with`, or iterate over it")
         return self._subscription
@@ -78,12 +78,12 @@ class _Subscribed:
         if self._closed:
             raise ClosedError("this consumer is closed; create a new one with `consume`")
 
-    def _subscribe(self, mailbox: Mailbox | None) -> Operation:
+    def _subscribe(self, listener_queue: ListenerQueue | None) -> Operation:
         told = None
-        if mailbox is not None:
-            self._mailbox = mailbox
-            self._listener = self._pump.listen(mailbox)
-            told = self._pump.native, self._listener
+        if listener_queue is not None:
+            self._listener_queue = listener_queue
+            self._listener = self._dispatcher.add_listener(listener_queue)
+            told = self._dispatcher.native, self._listener
         self._subscribing = self._native.subscribe(self._plan.native, told)
         return self._subscribing
 
@@ -93,9 +93,9 @@ class _Subscribed:
 
     def _subscribed(self, subscription: Subscription) -> Subscription:
         self._subscribing, self._subscription = None, subscription
-        self._pump.running[subscription] = weakref.ref(self._unstarted)
+        self._dispatcher.subscriptions[subscription] = weakref.ref(self._unstarted)
         if self._listener is not None:  # for consumers that are never closed
-            weakref.finalize(subscription, self._pump.unlisten, self._listener).atexit = False
+            weakref.finalize(subscription, self._dispatcher.remove_listener, self._listener).atexit = False
         return subscription
 
     def _next(self) -> Message | None:
@@ -113,26 +113,26 @@ class _Subscribed:
             self._give_up_starting()
             return None
         subscription.close()
-        return_the_unstarted(subscription, self._unstarted)
+        requeue_unstarted(subscription, self._unstarted)
         if abandon:
             subscription.abandon()
         self._stop_listening()
         return subscription
 
-    def _not_subscribed(self) -> None:
+    def _subscribe_failed(self) -> None:
         self._give_up_starting()
         self._subscribing = None
         if self._listener is not None:
-            self._pump.unlisten(self._listener)
+            self._dispatcher.remove_listener(self._listener)
 
     def _stop_listening(self) -> None:
         """Stops listening once the consumer has ended; until then the listener still gets events."""
         if self._listener is not None and self._subscription is not None:
             number, self._listener = self._listener, None
-            self._pump.unlisten_after(self._subscription.wait_closed(), number)
+            self._dispatcher.remove_listener_after(self._subscription.wait_closed(), number)
 
 
-class Consumer(_Subscribed, AsyncOnly):
+class Consumer(_ConsumerBase, AsyncOnly):
     """A consumer on an event loop.
 
     With a handler, ``await consumer.run()`` handles messages until :meth:`close`. Without one, iterate over messages and settle each::
@@ -151,7 +151,7 @@ class Consumer(_Subscribed, AsyncOnly):
         super().__init__(native, plan)
         self._starting = asyncio.Lock()
 
-    @does_nothing_unawaited("consumer.start")
+    @must_be_awaited("consumer.start")
     async def start(self) -> Consumer:
         """Subscribes, and starts to handle messages if there is a handler.
 
@@ -166,41 +166,41 @@ class Consumer(_Subscribed, AsyncOnly):
         self._refuse_closed()
         if self._subscription is None:
             try:
-                operation = self._subscribe(self._made_mailbox())
-                subscription = self._subscribed(await self._pump.answer(operation))
+                operation = self._subscribe(self._new_listener_queue())
+                subscription = self._subscribed(await self._dispatcher.wait_async(operation))
             except BaseException:
-                self._not_subscribed()
+                self._subscribe_failed()
                 raise
             if self._closed:  # while it was starting
                 subscription.close()
                 await self.wait_closed()
                 self._refuse_closed()
             if self._plan.handler is None:
-                self._pump.lives_here(subscription, None, self.queue)
+                self._dispatcher.end_with_loop(subscription, None, self.queue)
             else:
                 plan, source = self._plan, subscription
                 if plan.native.batch is not None:
-                    plan, source = in_batches(plan, subscription)
+                    plan, source = batched(plan, subscription)
                 if self._plan.is_async:
-                    self._workers = LoopWorkers(plan, source, self._pump, self._unstarted)
-                    self._pump.lives_here(subscription, self._workers, self.queue)
+                    self._workers = LoopWorkers(plan, source, self._dispatcher, self._unstarted)
+                    self._dispatcher.end_with_loop(subscription, self._workers, self.queue)
                 else:
-                    self._workers = ThreadWorkers(plan, source, self._pump, self._unstarted)
+                    self._workers = ThreadWorkers(plan, source, self._dispatcher, self._unstarted)
                 try:
                     self._workers.start()
                 except BaseException:
                     await self.close()
                     raise
 
-    def _made_mailbox(self) -> Mailbox | None:
+    def _new_listener_queue(self) -> ListenerQueue | None:
         listener = self._plan.on_event
         if listener is None:
             return None
         if self._plan.handler is None or self._plan.is_async:
-            return LoopMailbox(listener, asyncio.get_running_loop())
-        return ThreadMailbox(listener)
+            return LoopListenerQueue(listener, asyncio.get_running_loop())
+        return ThreadListenerQueue(listener)
 
-    @does_nothing_unawaited("consumer.run")
+    @must_be_awaited("consumer.run")
     async def run(self) -> None:
         """Handles messages until the consumer is closed. If it is cancelled, it drains first.
 
@@ -218,7 +218,7 @@ class Consumer(_Subscribed, AsyncOnly):
             raise
         self._native.check_end()
 
-    @does_nothing_unawaited("consumer.wait_closed")
+    @must_be_awaited("consumer.wait_closed")
     async def wait_closed(self) -> None:
         """Waits until the consumer has ended. Does not close it."""
         if self._subscription is None:
@@ -226,24 +226,24 @@ class Consumer(_Subscribed, AsyncOnly):
         if isinstance(self._workers, LoopWorkers):
             await self._workers.wait()
         else:
-            await self._pump.answer(self._subscription.wait_closed(), only_here=True)
+            await self._dispatcher.wait_async(self._subscription.wait_closed(), only_here=True)
             if self._workers is not None:
                 await self._workers.wait_on_loop()
         self._stop_listening()
-        if self._mailbox is not None:
-            await until_done(self._mailbox.done, _TELLING)
+        if self._listener_queue is not None:
+            await until_done(self._listener_queue.done, _LISTENER_TIMEOUT)
 
-    @does_nothing_unawaited("consumer.close")
+    @must_be_awaited("consumer.close")
     async def close(self) -> None:
         """Drains: takes no more messages, waits for running handlers up to ``drain_timeout``, and requeues the rest.
 
         A call from its own handler, or from a task of that handler, does not wait: the consumer ends after that handler.
         """
-        self._begin_to_close()
+        self._start_drain()
         if self._end(abandon=False) is not None and not (self._workers is not None and self._workers.is_within):
             await self.wait_closed()
 
-    def _begin_to_close(self) -> None:
+    def _start_drain(self) -> None:
         """Starts the drain that :meth:`close` waits for."""
         if self._workers is not None:
             self._workers.close()
@@ -275,20 +275,20 @@ class Consumer(_Subscribed, AsyncOnly):
                 "this consumer has a handler; call `run()`, or create one without a handler to iterate over"
             )
         await self.start()
-        subscription = self._open()
+        subscription = self._opened()
         while True:
             while (message := self._next()) is not None:
                 yield message
             if self._closed:
                 return
-            self._unstarted.extend(subscription.take(_AT_ONCE))
+            self._unstarted.extend(subscription.take(_MAX_TAKEN))
             # It takes nothing, so a cancelled wait loses nothing.
-            if not self._unstarted and not await self._pump.answer(subscription.ready(), only_here=True):
+            if not self._unstarted and not await self._dispatcher.wait_async(subscription.ready(), only_here=True):
                 self._native.check_end()
                 return
 
 
-class BlockingConsumer(_Subscribed):
+class BlockingConsumer(_ConsumerBase):
     """A consumer for a thread: ``run()`` its handler, or iterate over messages and settle each.
 
     ::
@@ -319,10 +319,10 @@ class BlockingConsumer(_Subscribed):
         if self._subscription is None:
             listener = self._plan.on_event
             try:
-                operation = self._subscribe(None if listener is None else ThreadMailbox(listener))
-                subscription = self._subscribed(self._pump.wait(operation))
+                operation = self._subscribe(None if listener is None else ThreadListenerQueue(listener))
+                subscription = self._subscribed(self._dispatcher.wait(operation))
             except BaseException:
-                self._not_subscribed()
+                self._subscribe_failed()
                 raise
             if self._closed:  # while it was starting
                 subscription.close()
@@ -331,8 +331,8 @@ class BlockingConsumer(_Subscribed):
             if self._plan.handler is not None:
                 plan, source = self._plan, subscription
                 if plan.native.batch is not None:
-                    plan, source = in_batches(plan, subscription)
-                self._workers = ThreadWorkers(plan, source, self._pump, self._unstarted)
+                    plan, source = batched(plan, subscription)
+                self._workers = ThreadWorkers(plan, source, self._dispatcher, self._unstarted)
                 try:
                     self._workers.start()
                 except BaseException:
@@ -347,25 +347,25 @@ class BlockingConsumer(_Subscribed):
         """
         if self._plan.handler is None:
             raise InvalidTypeError("this consumer has no handler to run; iterate over it, or pass one to `consume`")
-        with self._pump.stays():
+        with self._dispatcher.consumer_thread():
             try:
                 # Within, because a handler may have begun before this returns.
                 if not self._has_ended:
                     self.start()
-                self._wait_closed(self._open())
+                self._wait_closed(self._opened())
             except KeyboardInterrupt:
                 self.close()
                 raise
             self._native.check_end()
 
     def _wait_closed(self, subscription: Subscription) -> None:
-        self._pump.wait(subscription.wait_closed())
+        self._dispatcher.wait(subscription.wait_closed())
         if self._workers is not None:
             self._workers.wait()
         self._stop_listening()
-        if self._mailbox is not None:
+        if self._listener_queue is not None:
             with contextlib.suppress(concurrent.futures.TimeoutError):
-                self._mailbox.done.result(_TELLING)
+                self._listener_queue.done.result(_LISTENER_TIMEOUT)
 
     def close(self) -> None:
         """Drains: takes no more messages, waits for running handlers up to ``drain_timeout``, and requeues the rest.
@@ -397,24 +397,24 @@ class BlockingConsumer(_Subscribed):
         else:
             self.close()
 
-    def _taken(self, subscription: Subscription) -> list[Message]:
-        if self._pump.is_of_greenlets:
-            return self._pump.take(lambda: subscription.take(_AT_ONCE), subscription)
-        return subscription.take_blocking(_AT_ONCE, 0.25)
+    def _take(self, subscription: Subscription) -> list[Message]:
+        if self._dispatcher.is_of_greenlets:
+            return self._dispatcher.take_messages(lambda: subscription.take(_MAX_TAKEN), subscription)
+        return subscription.take_blocking(_MAX_TAKEN, 0.25)
 
     def __iter__(self) -> Iterator[Message]:
         if self._plan.handler is not None:
             raise InvalidTypeError(
                 "this consumer has a handler; call `run()`, or create one without a handler to iterate over"
             )
-        with self._pump.stays():
-            subscription = self.start()._open()
+        with self._dispatcher.consumer_thread():
+            subscription = self.start()._opened()
             while True:
                 while (message := self._next()) is not None:
                     yield message
                 if self._closed:
                     return
-                self._unstarted.extend(self._taken(subscription))
+                self._unstarted.extend(self._take(subscription))
                 if not self._unstarted and subscription.is_closing:
                     self._native.check_end()
                     return

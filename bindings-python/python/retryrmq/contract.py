@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
@@ -103,6 +103,8 @@ class Copy:
     delay: timedelta | None
     #: What to report once the copy is confirmed: :class:`Retried`, :class:`Deferred`, :class:`Detoured` or :class:`Parked`.
     event: Event
+    #: The same for a store of the native half, which can publish it instead.
+    _decision: _native.Decision = field(repr=False, compare=False)
 
     exchange: Final = ""
     mandatory: Final = True
@@ -200,11 +202,11 @@ class Contract:
 
     def failed(self, message: Message, error: BaseException) -> Settlement:
         """What follows a handler that raised ``error``, which may be one of ``RetryAfter``, ``Park``, ``Defer`` and ``Undecodable``. Never raises."""
-        end = outcome.judged(error, self._fatal, kinds=self._has_rules, stack=self._native.may_park(message))
+        end = outcome.classify(error, self._fatal, kinds=self._has_rules, stack=self._native.may_park(message))
         try:
             return self.ended(message, end)
         except Exception as trouble:
-            return self.ended(message, outcome.undecided(error, trouble))
+            return self.ended(message, outcome.unreadable_error(error, trouble))
 
     def ended(self, message: Message, end: outcome.End) -> Settlement:
         """What follows an attempt that ended like this."""
@@ -214,6 +216,10 @@ class Contract:
         """A short wait for a message that did not run, with its crashes unchanged."""
         return _settlement(message, self._native.detour(message))
 
+    def _park(self, message: Message, reason: str, end: outcome.End) -> Settlement:
+        """Parks it for this reason, a word of ``x-retry-parked-reason``, with the failure of ``end``."""
+        return _settlement(message, self._native.park(message, reason, end))
+
     def is_urgent(self, message: Message) -> bool:
         """Whether the copy must not wait until its queue is two seconds old: the work queue has counted so many deliveries of the original that
         the broker may drop it after the next one."""
@@ -221,7 +227,7 @@ class Contract:
 
 
 def _settlement(message: Message, settled: tuple[Any, ...]) -> Settlement:
-    what, row, routing_key, properties, headers, table, delay = settled
+    what, row, routing_key, properties, headers, table, delay, decision = settled
     if what == "ack":
         return ACK
     facts = json.loads(row)
@@ -231,7 +237,7 @@ def _settlement(message: Message, settled: tuple[Any, ...]) -> Settlement:
     if what == "drop":
         return Drop(event)
     wait = None if delay is None else timedelta(seconds=delay)
-    return Copy(routing_key, message.body, properties, headers, table, wait, event)
+    return Copy(routing_key, message.body, properties, headers, table, wait, event, decision)
 
 
 _INT64 = range(-(2**63), 2**63)

@@ -45,7 +45,7 @@ except ImportError as error:
 
 from ._native import Message
 from ._typing import Unpack
-from .aio_pika import Attempt, Listener, RetryConsumer, is_end_of_program
+from .aio_pika import Attempt, Listener, RetryConsumer, ends_the_task
 from .contract import ContractOptions
 from .errors import InvalidOptionError, MismatchError
 from .outcome import Defer, Park, RetryAfter, Undecodable, invalid_body
@@ -176,7 +176,7 @@ class _Delivery(BaseMiddleware[Any, Any]):
 
     async def on_receive(self) -> None:
         if isinstance(self.msg, PatchedMessage):
-            self._attempt = await self._consumer.rehearse(self.msg)
+            self._attempt = await self._consumer.begin_simulated(self.msg)
         else:
             self._attempt = await self._consumer.begin(self.msg)
         if self._attempt is None:
@@ -198,20 +198,20 @@ class _Delivery(BaseMiddleware[Any, Any]):
             await self._attempt.end()
         elif isinstance(exc_val, HandlerException):
             self._attempt.abandon()
-            return await self._as_asked(exc_val)
+            return await self._settle_as_requested(exc_val)
         elif isinstance(exc_val, StopConsume | SystemExit):
             self._attempt.abandon()  # it did not fail, and nobody has handled it
             if not self.msg.processed:
                 await self.msg.nack(requeue=True)
-        elif is_end_of_program(exc_val):
+        elif ends_the_task(exc_val):
             self._attempt.abandon()
         else:
-            await self._attempt.end(self._judged(exc_val))
+            await self._attempt.end(self._classified(exc_val))
             # What the handler asked for is no error for FastStream to log; a test sees it.
-            return isinstance(exc_val, _SIGNALS) and not self._attempt.is_rehearsal
+            return isinstance(exc_val, _SIGNALS) and not self._attempt.is_simulated
         return False
 
-    async def _as_asked(self, asked: HandlerException) -> bool:
+    async def _settle_as_requested(self, asked: HandlerException) -> bool:
         """What FastStream does with these for all other acknowledgement policies."""
         if isinstance(asked, AckMessage):
             settle = self.msg.ack
@@ -225,15 +225,15 @@ class _Delivery(BaseMiddleware[Any, Any]):
             await settle(**asked.extra_options)
         return True
 
-    def _judged(self, error: BaseException) -> BaseException:
+    def _classified(self, error: BaseException) -> BaseException:
         """The error, or that the body is invalid: it could not be decoded, or it does not fit the handler's parameters."""
-        if not _is_of_decoding(error, self.msg) and not _is_of_parameters(error):
+        if not _is_decode_error(error, self.msg) and not _is_parameter_error(error):
             return error
         kinds = [kind.__name__ for kind in type(error).__mro__[1:] if kind is not object]
-        return invalid_body(_without_the_body(error), type(error).__name__, kinds, self._owner.retries_invalid)
+        return invalid_body(_error_without_body(error), type(error).__name__, kinds, self._owner.retries_invalid)
 
 
-def _is_of_decoding(error: BaseException, msg: Any) -> bool:
+def _is_decode_error(error: BaseException, msg: Any) -> bool:
     """Whether a parser or a decoder of FastStream raised it for this message. A filter or another middleware may have asked for the body."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_code is StreamMessage.decode.__code__ and frame.f_locals["self"].raw_message is msg:
@@ -243,7 +243,7 @@ def _is_of_decoding(error: BaseException, msg: Any) -> bool:
     return False
 
 
-def _is_of_parameters(error: BaseException) -> bool:
+def _is_parameter_error(error: BaseException) -> bool:
     """Whether a validator raised it that made the handler's parameters. FastDepends calls handlers and dependencies by its ``utils``."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         module = str(frame.f_globals.get("__name__", ""))
@@ -254,7 +254,7 @@ def _is_of_parameters(error: BaseException) -> bool:
     return False
 
 
-def _without_the_body(error: BaseException) -> str:
+def _error_without_body(error: BaseException) -> str:
     """What is wrong with a body. A validator's own text quotes it."""
     errors = getattr(error, "errors", None)
     if not callable(errors):

@@ -25,11 +25,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from . import _returned
-from ._callables import checked_callable, is_async, name_of
+from . import _result_check
 from ._duration import Duration
 from ._native import Message
-from ._unawaited import Mark, noted, within
+from ._signatures import checked_callable, is_async, name_of
+from ._unawaited import AttemptMark, current_attempt, track_call
 from .errors import InvalidTypeError
 
 #: What a middleware calls with its message: the next middleware, or the handler. In an ``async def``, await the result.
@@ -54,7 +54,7 @@ class Publishing:
         self._routing_key = routing_key
         self._body = body
         self._fixed = fixed
-        self._mark = Mark()
+        self._mark = AttemptMark()
         self.properties = dict(properties)
         self.headers = dict(self.properties.pop("headers", {}))
 
@@ -185,7 +185,7 @@ def around_handler(
     kind: type = Message
     if batches:
         kind = list
-    return _chained(functions, handler, "the handler", asynchronous, kind, lambda _: within.get())
+    return _build_chain(functions, handler, "the handler", asynchronous, kind, lambda _: current_attempt.get())
 
 
 def around_publish(
@@ -197,7 +197,7 @@ def around_publish(
     """
     why = "`await client.publish(…)` needs an `async def`" if asynchronous else "a blocking client needs a `def`"
     functions = [of_kind(function, asynchronous, "publish_middleware", "publish", why) for function in chain]
-    return _chained(functions, send, "the client", asynchronous, Publishing, lambda publishing: publishing._mark)
+    return _build_chain(functions, send, "the client", asynchronous, Publishing, lambda publishing: publishing._mark)
 
 
 def check_kinds(middleware: Middlewares) -> None:
@@ -223,10 +223,10 @@ def of_kind(function: Any, asynchronous: bool, option: str, argument: str, why: 
     )
 
 
-class _Run:
+class _MiddlewareRun:
     """What is known of one attempt, or one publish, while its middleware runs."""
 
-    __slots__ = ("answers", "elsewhere", "given", "is_over", "made", "running", "subject", "task")
+    __slots__ = ("answers", "given", "has_ended", "made", "other_tasks", "running", "subject", "task")
 
     def __init__(self, subject: Any, task: object = None) -> None:
         self.subject = subject
@@ -239,9 +239,9 @@ class _Run:
         #: The calls of a ``def`` that run, and who has called it.
         self.running: list[tuple[object, str]] = []
         #: The tasks other than ``task`` in which a call has failed.
-        self.elsewhere: list[asyncio.Task[Any]] = []
+        self.other_tasks: list[asyncio.Task[Any]] = []
         self.task = task
-        self.is_over = False
+        self.has_ended = False
 
     def check_subject(self, subject: Any, kind: type, who: str) -> None:
         """Raises if ``who`` has called `call_next` with something else than it was called with."""
@@ -257,7 +257,7 @@ class _Run:
                 f"`call_next` takes the list that {who} was called with, with the same messages in the same order; "
                 "leave the list as it is"
             )
-        if self.is_over:
+        if self.has_ended:
             raise RuntimeError(f"{who} called `call_next` after its end")
 
     def end(self, result: Any) -> Any:
@@ -268,7 +268,7 @@ class _Run:
                 raise RuntimeError(f"{who} returned before `call_next(…)` was done; write `await call_next(…)`")
         for _, who in self.running:
             raise RuntimeError(f"{who} returned before `call_next(…)` was done; wait for it")
-        for task in self.elsewhere:
+        for task in self.other_tasks:
             # It is unset as soon as somebody gets the error. `asyncio.wait` does not.
             if task.done() and getattr(task, "_log_traceback", False):
                 error = task.exception()
@@ -285,95 +285,98 @@ def is_same(messages: Sequence[Any], given: Sequence[Any]) -> bool:
 
 
 #: A part of a chain: a middleware, or what it surrounds.
-_Part: TypeAlias = Callable[[Any, _Run], Any]
+_Link: TypeAlias = Callable[[Any, _MiddlewareRun], Any]
 
 
-def _chained(
+def _build_chain(
     functions: Sequence[_Function],
     innermost: Callable[[Any], Any],
     who: str,
     asynchronous: bool,
     kind: type,
-    mark_of: Callable[[Any], Mark | None],
+    mark_of: Callable[[Any], AttemptMark | None],
 ) -> Callable[[Any], Any]:
     """The functions, each around the next, the last one around ``innermost``, which ``who`` is."""
     link = _async_link if asynchronous else _link
-    step = _async_step if asynchronous else _step
     call = link(lambda subject, _: innermost(subject), who, mark_of, is_innermost=True)
     for function in reversed(functions):
         who = f"the middleware `{name_of(function)}`"
-        call = link(step(function, call, who, kind, mark_of), who, mark_of)
+        call = link(_step(function, call, who, kind, mark_of, asynchronous), who, mark_of)
 
     async def call_next(subject: Any) -> Any:
-        run = _Run(subject, asyncio.current_task())
+        run = _MiddlewareRun(subject, asyncio.current_task())
         try:
             result = await call(subject, run)
         finally:
-            run.is_over = True
+            run.has_ended = True
         return run.end(result)
 
     def call_next_here(subject: Any) -> Any:
-        run = _Run(subject)
+        run = _MiddlewareRun(subject)
         try:
             result = call(subject, run)
         finally:
-            run.is_over = True
+            run.has_ended = True
         return run.end(result)
 
     return call_next if asynchronous else call_next_here
 
 
-def _async_step(function: _Function, call: _Part, who: str, kind: type, mark_of: Callable[[Any], Mark | None]) -> _Part:
-    def step(subject: Any, run: _Run) -> Any:
+def _step(
+    function: _Function,
+    call: _Link,
+    who: str,
+    kind: type,
+    mark_of: Callable[[Any], AttemptMark | None],
+    asynchronous: bool,
+) -> _Link:
+    run_call = _run_async_call if asynchronous else _run_call
+
+    def step(subject: Any, run: _MiddlewareRun) -> Any:
         is_called = False
 
         def call_next(subject: Any) -> Any:
             nonlocal is_called
             run.check_subject(subject, kind, who)
             if kind is list and is_called:
-                raise _called_again(who)
+                raise _called_twice(who)
             is_called = True
-            made = call(subject, run)
-            run.made.append((weakref.ref(made), who))
-            return noted(mark_of(subject), made, "call_next", who)
+            return run_call(call, subject, run, who, mark_of)
 
         return function(subject, call_next)
 
     return step
 
 
-def _step(function: _Function, call: _Part, who: str, kind: type, mark_of: Callable[[Any], Mark | None]) -> _Part:
-    def step(subject: Any, run: _Run) -> Any:
-        is_called = False
-
-        def call_next(subject: Any) -> Any:
-            nonlocal is_called
-            run.check_subject(subject, kind, who)
-            if kind is list and is_called:
-                raise _called_again(who)
-            is_called = True
-            running = (object(), who)
-            run.running.append(running)
-            try:
-                return call(subject, run)
-            finally:
-                run.running.remove(running)
-
-        return function(subject, call_next)
-
-    return step
+def _run_async_call(
+    call: _Link, subject: Any, run: _MiddlewareRun, who: str, mark_of: Callable[[Any], AttemptMark | None]
+) -> Any:
+    made = call(subject, run)
+    run.made.append((weakref.ref(made), who))
+    return track_call(mark_of(subject), made, "call_next", who)
 
 
-def _called_again(who: str) -> RuntimeError:
+def _run_call(call: _Link, subject: Any, run: _MiddlewareRun, who: str, _: Callable[[Any], AttemptMark | None]) -> Any:
+    running = (object(), who)
+    run.running.append(running)
+    try:
+        return call(subject, run)
+    finally:
+        run.running.remove(running)
+
+
+def _called_twice(who: str) -> RuntimeError:
     return RuntimeError(f"{who} called `call_next` twice; a batch is handled once, because each message has one answer")
 
 
-def _link(function: _Part, who: str, mark_of: Callable[[Any], Mark | None], *, is_innermost: bool = False) -> _Part:
-    def call_next(subject: Any, run: _Run) -> Any:
+def _link(
+    function: _Link, who: str, mark_of: Callable[[Any], AttemptMark | None], *, is_innermost: bool = False
+) -> _Link:
+    def call_next(subject: Any, run: _MiddlewareRun) -> Any:
         result = function(subject, run)
         # Here, so that the middleware around it sees what a worker would make of this result.
         if result is not None:
-            _returned.check(result, False, who)
+            _result_check.check(result, False, who)
         mark = mark_of(subject)
         if mark is not None and mark.calls:
             mark.check(False)
@@ -385,22 +388,22 @@ def _link(function: _Part, who: str, mark_of: Callable[[Any], Mark | None], *, i
 
 
 def _async_link(
-    function: _Part, who: str, mark_of: Callable[[Any], Mark | None], *, is_innermost: bool = False
-) -> _Part:
-    async def call_next(subject: Any, run: _Run) -> Any:
-        if run.is_over:  # its task has begun too late
+    function: _Link, who: str, mark_of: Callable[[Any], AttemptMark | None], *, is_innermost: bool = False
+) -> _Link:
+    async def call_next(subject: Any, run: _MiddlewareRun) -> Any:
+        if run.has_ended:  # its task has begun too late
             raise RuntimeError(f"the middleware returned before {who} began")
         try:
             result = await function(subject, run)
             if result is not None:
-                _returned.check(result, True, who)
+                _result_check.check(result, True, who)
             mark = mark_of(subject)
             if mark is not None and mark.calls:
                 mark.check(True)
         except BaseException:
             task = asyncio.current_task()
             if task is not None and task is not run.task:
-                run.elsewhere.append(task)
+                run.other_tasks.append(task)
             raise
         if is_innermost:
             run.answers = result

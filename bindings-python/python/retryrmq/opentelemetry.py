@@ -28,10 +28,10 @@ except ImportError as error:
 
 from . import _native
 from ._native import Message
-from ._unawaited import within
+from ._unawaited import current_attempt
 from .errors import RetryRmqError
 from .middleware import DualMiddleware, Publishing, PublishNext
-from .outcome import described, error_type_of, kind_of
+from .outcome import described, error_type_of, requested_end
 
 #: The version of the semantic conventions.
 _SCHEMA = "https://opentelemetry.io/schemas/1.39.0"
@@ -141,9 +141,9 @@ class OpenTelemetry:
         }
         self._consumed.add(1, dict(measured))
         # A root without a context in the headers, not a child of whatever runs the consumer.
-        parent = _extracted(msg.headers)
+        parent = _extracted_context(msg.headers)
         span = self._tracer.start_span(
-            f"process {msg.queue}", parent, SpanKind.CONSUMER, {**measured, **_given(details)}, record_exception=False
+            f"process {msg.queue}", parent, SpanKind.CONSUMER, {**measured, **_present(details)}, record_exception=False
         )
         token = contexts.attach(trace.set_span_in_context(span, parent))
         began = time.perf_counter()
@@ -154,11 +154,11 @@ class OpenTelemetry:
             span.set_attribute("retryrmq.outcome", outcome)
             if outcome != "defer":
                 measured["error.type"] = error_type
-                _record(span, error, error_type)
+                _record_error(span, error, error_type)
             raise
         else:
-            if _is_late():
-                _say_late(span, measured)
+            if _has_timed_out():
+                _mark_timed_out(span, measured)
             else:
                 span.set_attribute("retryrmq.outcome", "settled" if msg._is_settled else "ack")
         finally:
@@ -177,7 +177,9 @@ class OpenTelemetry:
         }
         self._consumed.add(count, dict(measured))
         details: _Attributes = {"messaging.operation.type": "process", "messaging.batch.message_count": count}
-        linked = [trace.get_current_span(_extracted(message.headers)).get_span_context() for message in messages]
+        linked = [
+            trace.get_current_span(_extracted_context(message.headers)).get_span_context() for message in messages
+        ]
         span = self._tracer.start_span(
             f"process {queue}",
             contexts.Context(),
@@ -188,11 +190,11 @@ class OpenTelemetry:
         )
 
         def answered(answers: Any) -> Any:
-            if _is_late():
+            if _has_timed_out():
                 span.set_attribute("retryrmq.failed_messages", count)
-                _say_late(span, measured)
+                _mark_timed_out(span, measured)
                 return answers
-            each = [_error_in(it) for it in answers] if isinstance(answers, list | tuple) else []
+            each = [_result_error(it) for it in answers] if isinstance(answers, list | tuple) else []
             ends = ["ack" if it is None else _outcome(it)[0] for it in each] or ["ack"]
             if len(set(ends)) == 1:
                 span.set_attribute("retryrmq.outcome", ends[0])
@@ -201,7 +203,7 @@ class OpenTelemetry:
             if failures:
                 first = failures[0]
                 measured["error.type"] = error_type_of(first)
-                _record(span, first, error_type_of(first))
+                _record_error(span, first, error_type_of(first))
                 text = f"{len(failures)} of {count} messages failed, the first: {described(first)}"
                 span.set_status(Status(StatusCode.ERROR, text))
             return answers
@@ -216,7 +218,7 @@ class OpenTelemetry:
             span.set_attribute("retryrmq.failed_messages", 0 if outcome == "defer" else count)
             if outcome != "defer":
                 measured["error.type"] = error_type
-                _record(span, error, error_type)
+                _record_error(span, error, error_type)
             raise
         finally:
             self._processing.record(time.perf_counter() - began, measured)
@@ -225,7 +227,7 @@ class OpenTelemetry:
 
     @contextlib.contextmanager
     def _publishing(self, publish: Publishing) -> Iterator[None]:
-        destination = _name_of_destination(publish)
+        destination = _low_cardinality_destination(publish)
         measured: _Attributes = {
             "messaging.system": "rabbitmq",
             "messaging.operation.name": "publish",
@@ -240,7 +242,7 @@ class OpenTelemetry:
             "messaging.message.body.size": len(publish.body),
         }
         span = self._tracer.start_span(
-            f"publish {destination}", None, SpanKind.PRODUCER, {**measured, **_given(details)}, record_exception=False
+            f"publish {destination}", None, SpanKind.PRODUCER, {**measured, **_present(details)}, record_exception=False
         )
         token = contexts.attach(trace.set_span_in_context(span))
         began = time.perf_counter()
@@ -251,7 +253,7 @@ class OpenTelemetry:
             # Ours has a code that is the same in every language.
             error_type = error.code if isinstance(error, RetryRmqError) else error_type_of(error)
             measured["error.type"] = error_type
-            _record(span, error, error_type)
+            _record_error(span, error, error_type)
             raise
         finally:
             self._operation.record(time.perf_counter() - began, measured)
@@ -260,7 +262,7 @@ class OpenTelemetry:
             span.end()
 
 
-def _name_of_destination(publish: Publishing) -> str:
+def _low_cardinality_destination(publish: Publishing) -> str:
     """Where a message is published to, as a name of which there are few: the broker names the queues of replies."""
     if publish.exchange:
         return publish.exchange
@@ -273,11 +275,11 @@ def _destination(exchange: str, routing_key: str, queue: str = "") -> str:
     return ":".join(part for part in parts if part) or "amq.default"
 
 
-def _given(attributes: Mapping[str, str | int | None]) -> _Attributes:
+def _present(attributes: Mapping[str, str | int | None]) -> _Attributes:
     return {name: value for name, value in attributes.items() if value not in (None, "")}
 
 
-def _extracted(headers: Mapping[str, Any]) -> contexts.Context:
+def _extracted_context(headers: Mapping[str, Any]) -> contexts.Context:
     empty = contexts.Context()
     try:
         return propagate.extract(headers, empty, _HEADERS)
@@ -287,30 +289,30 @@ def _extracted(headers: Mapping[str, Any]) -> contexts.Context:
 
 def _outcome(error: BaseException) -> tuple[str, str]:
     """What the end of the attempt is called, and the type of its error."""
-    if _is_late():
-        return "retry", _LATE
+    if _has_timed_out():
+        return "retry", _TIMEOUT_TYPE
     if isinstance(error, asyncio.CancelledError):
         return "requeue", error_type_of(error)
-    return kind_of(error), error_type_of(error)
+    return requested_end(error), error_type_of(error)
 
 
 #: As the record calls it.
-_LATE = "HandlerTimeout"
+_TIMEOUT_TYPE = "HandlerTimeout"
 
 
-def _is_late() -> bool:
+def _has_timed_out() -> bool:
     """Whether the attempt has ended by its timeout, whatever the handler returns or raises."""
-    mark = within.get()
-    return mark is not None and mark.turn is not None and mark.turn.is_late
+    mark = current_attempt.get()
+    return mark is not None and mark.timed is not None and mark.timed.is_late
 
 
-def _say_late(span: trace.Span, measured: _Attributes) -> None:
-    measured["error.type"] = _LATE
-    span.set_attributes({"error.type": _LATE, "retryrmq.outcome": "retry"})
-    span.set_status(Status(StatusCode.ERROR, f"{_LATE}: the handler took longer than its timeout"))
+def _mark_timed_out(span: trace.Span, measured: _Attributes) -> None:
+    measured["error.type"] = _TIMEOUT_TYPE
+    span.set_attributes({"error.type": _TIMEOUT_TYPE, "retryrmq.outcome": "retry"})
+    span.set_status(Status(StatusCode.ERROR, f"{_TIMEOUT_TYPE}: the handler took longer than its timeout"))
 
 
-def _error_in(answer: Any) -> BaseException | None:
+def _result_error(answer: Any) -> BaseException | None:
     """The error that an answer of a batch is, also as a class."""
     if isinstance(answer, type) and issubclass(answer, BaseException):
         try:
@@ -320,7 +322,7 @@ def _error_in(answer: Any) -> BaseException | None:
     return answer if isinstance(answer, BaseException) else None
 
 
-def _record(span: trace.Span, error: BaseException, error_type: str) -> None:
+def _record_error(span: trace.Span, error: BaseException, error_type: str) -> None:
     span.set_attribute("error.type", error_type)
     span.set_status(Status(StatusCode.ERROR, described(error)))
     with contextlib.suppress(Exception):  # a user's error may raise when it is shown

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypedDict, cast
 
 from . import _native
-from ._bodies import of_batches, with_body
-from ._callables import is_async
 from ._duration import Duration, seconds
-from ._listening import Listener
+from ._listeners import Listener
 from ._native import Message
+from ._signatures import is_async
+from ._typed_bodies import checked_batch_handler, with_typed_body
 from .errors import InvalidOptionError, InvalidTypeError
 from .middleware import BatchMiddleware, Middleware, around_handler, checked_middleware, for_batches
 from .policy import Policy, Rule
@@ -225,7 +225,7 @@ def _when_invalid(value: object) -> str | None:
     return cast("str", value)
 
 
-_READ: dict[str, Callable[[Any], Any]] = {
+_READERS: dict[str, Callable[[Any], Any]] = {
     "dlx": functools.partial(checked_flag, "dlx"),
     "retry": _policy,
     "strategy": functools.partial(checked_text, "strategy"),
@@ -295,16 +295,18 @@ def plan(
         raise InvalidTypeError("`on_event` must be a function that is called with each event, not a coroutine function")
     middleware = checked_middleware("middleware", given.pop("middleware", ()))
     when_invalid = _when_invalid(given.pop("invalid_body", None))
-    unknown = given.keys() - _READ.keys()
+    unknown = given.keys() - _READERS.keys()
     if unknown:
-        raise no_option(min(unknown), [*_READ, "on_event", "fatal", "middleware", "invalid_body"])
-    read = {name: _READ[name](value) for name, value in given.items()}
+        raise no_option(min(unknown), [*_READERS, "on_event", "fatal", "middleware", "invalid_body"])
+    read = {name: _READERS[name](value) for name, value in given.items()}
     if handler is not None and not is_async(handler):
         read.setdefault("concurrency", 1)
     native = _native.Options(json.dumps({"queue": queue, "fatal": bool(fatal), **read}))
     call: Handler | None = None
     if handler is not None and native.batch is not None:
-        call = around_handler(of_batches(handler, when_invalid), (*for_batches(outer), *middleware), batches=True)
+        call = around_handler(
+            checked_batch_handler(handler, when_invalid), (*for_batches(outer), *middleware), batches=True
+        )
     elif handler is not None:
-        call = around_handler(with_body(handler, when_invalid), (*outer, *middleware))
+        call = around_handler(with_typed_body(handler, when_invalid), (*outer, *middleware))
     return Plan(queue, native, tuple(fatal), cast("Listener | None", on_event), handler, call)

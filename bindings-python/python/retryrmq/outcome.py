@@ -94,7 +94,7 @@ def invalid_body(reason: str, error_type: str, kinds: Sequence[str], is_retried:
     return error
 
 
-def judged(
+def classify(
     error: BaseException,
     fatal: tuple[type[BaseException], ...] = (),
     *,
@@ -108,12 +108,12 @@ def judged(
     that error. Never raises, whatever the code of user exceptions does.
     """
     try:
-        return _judged(error, fatal, kinds, stack)
+        return _classify(error, fatal, kinds, stack)
     except BaseException as trouble:
-        return undecided(error, trouble)
+        return unreadable_error(error, trouble)
 
 
-def undecided(error: BaseException, trouble: BaseException) -> End:
+def unreadable_error(error: BaseException, trouble: BaseException) -> End:
     """The end of an attempt whose error cannot be judged or passed on: a failed attempt, with what can be read of the error."""
     name = _name(type(error))
     with contextlib.suppress(BaseException):  # a filter of somebody's logging may raise
@@ -121,10 +121,10 @@ def undecided(error: BaseException, trouble: BaseException) -> End:
     return ("retry", _text(error), name, [], None, None)
 
 
-def kind_of(error: BaseException) -> str:
+def requested_end(error: BaseException) -> str:
     """What an attempt that raised ``error`` asks for, as the native half calls it. Never raises."""
     try:
-        signal = _signal(_alone(error))
+        signal = _signal(_unwrap_group(error))
     except BaseException:
         return "retry"
     if isinstance(signal, Undecodable) and not signal._is_retried:
@@ -134,17 +134,17 @@ def kind_of(error: BaseException) -> str:
 
 def error_type_of(error: BaseException) -> str:
     """The error type as the record has it; of a signal without a cause, the name of its class. Never raises."""
-    return judged(error, kinds=False, stack=False)[2] or _name(type(_alone(error)))
+    return classify(error, kinds=False, stack=False)[2] or _name(type(_unwrap_group(error)))
 
 
-def too_late(limit: float) -> End:
+def timeout_end(limit: float) -> End:
     """The end of an attempt that took longer than ``limit`` seconds."""
     error = f"the handler took longer than {_native.duration_text(limit)}"
     return ("retry", error, "HandlerTimeout", ["TimeoutError"], None, None)
 
 
-def _judged(error: BaseException, fatal: tuple[type[BaseException], ...], kinds: bool, stack: bool) -> End:
-    whole, error = error, _alone(error)
+def _classify(error: BaseException, fatal: tuple[type[BaseException], ...], kinds: bool, stack: bool) -> End:
+    whole, error = error, _unwrap_group(error)
     signal = _signal(error)
     if isinstance(signal, Defer):
         return ("defer", "", "", [], None, signal.delay)
@@ -180,7 +180,7 @@ def _judged(error: BaseException, fatal: tuple[type[BaseException], ...], kinds:
 _GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())
 
 
-def _alone(error: BaseException) -> BaseException:
+def _unwrap_group(error: BaseException) -> BaseException:
     """The one error of a group, such as the error of one task of a ``TaskGroup``. A group of several stays a group."""
     one: Any = error
     while isinstance(one, _GROUP) and len(one.exceptions) == 1 and one.__cause__ is None:
@@ -199,7 +199,7 @@ def _signal(error: BaseException) -> BaseException | None:
     return None
 
 
-def sayable(text: str) -> str:
+def utf8_safe(text: str) -> str:
     """Escapes lone surrogates, which UTF-8 cannot encode. Names of files have them, and badly read JSON."""
     return text if str.isascii(text) else str.encode(text, "utf-8", "backslashreplace").decode()
 
@@ -217,7 +217,7 @@ _HERE = os.path.dirname(__file__)
 
 def _name(kind: type) -> str:
     try:
-        return sayable(kind.__name__)
+        return utf8_safe(kind.__name__)
     except BaseException:  # a metaclass may do anything
         return "Exception"
 
@@ -232,7 +232,7 @@ def _text(error: BaseException, otherwise: str | None = None) -> str:
     """The text of an error. A user's ``__str__`` may raise."""
     name = _name(type(error))
     try:
-        text = sayable(str(error))
+        text = utf8_safe(str(error))
     except BaseException:
         text = f"<no error text: {name}.__str__ raises>"
     return text or (name if otherwise is None else otherwise)
@@ -245,6 +245,6 @@ def _kinds(error: BaseException) -> list[str]:
 def _stack(error: BaseException) -> str | None:
     """The trace with its chain of causes. The core cuts it from the middle."""
     try:
-        return sayable("".join(traceback.format_exception(type(error), error, trace_of(error))))
+        return utf8_safe("".join(traceback.format_exception(type(error), error, trace_of(error))))
     except BaseException:
         return None

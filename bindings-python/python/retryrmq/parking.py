@@ -13,9 +13,9 @@ from typing import Any
 from ._async_only import AsyncOnly
 from ._native import Client as NativeClient
 from ._native import Message, Operation, Record, Walk, time
-from ._pump import pump
-from ._pump import wait as wait_for
-from ._unawaited import does_nothing_unawaited
+from ._notifications import dispatcher
+from ._notifications import wait as wait_for
+from ._unawaited import must_be_awaited
 from .errors import ClosedError, InvalidTypeError
 from .options import checked_text
 
@@ -59,16 +59,16 @@ class ParkedMessage:
         )
 
 
-class _Parking:
+class _ParkedWalkBase:
     def __init__(self, native: NativeClient, queue: str) -> None:
         if not isinstance(queue, str):
             raise InvalidTypeError(f"`queue` must be a str, not {type(queue).__name__}")
         self._native = native
         self.queue = queue
         self._walk: Walk | None = None
-        #: Questions for the next message whose waits were cancelled. Their messages may have come by then, so the next wait is for the
-        #: oldest of them: a further question would pass over its message.
-        self._unanswered: deque[Operation] = deque()
+        #: Operations for the next message whose waits were cancelled. Their messages may have come by then, so the next wait is for the
+        #: oldest of them: a further one would pass over its message.
+        self._cancelled_waits: deque[Operation] = deque()
 
     def __len__(self) -> int:
         """How many messages were ready when the walk began and were not shown yet."""
@@ -103,10 +103,10 @@ class _Parking:
             raise ClosedError("look at parked messages inside a `with` block, at whose end the others are put back")
         return self._walk
 
-    def _leave(self) -> Operation | None:
+    def _end_walk(self) -> Operation | None:
         """Ends the walk, and waits for its next message with it."""
         walk, self._walk = self._walk, None
-        self._unanswered.clear()
+        self._cancelled_waits.clear()
         return None if walk is None else walk.close()
 
     def _settle(self, parked: ParkedMessage, how: str, *to: str) -> Operation:
@@ -116,7 +116,7 @@ class _Parking:
         return operation  # type: ignore[no-any-return]
 
 
-class ParkedMessages(_Parking, AsyncOnly):
+class ParkedMessages(_ParkedWalkBase, AsyncOnly):
     """The messages parked for a queue.
 
     ::
@@ -135,15 +135,15 @@ class ParkedMessages(_Parking, AsyncOnly):
     """
 
     async def __aenter__(self) -> ParkedMessages:
-        self._walk = await pump().answer(self._native.parked(self.queue))
+        self._walk = await dispatcher().wait_async(self._native.parked(self.queue))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        leaving = self._leave()
+        leaving = self._end_walk()
         if leaving is not None:
-            await pump().answer(leaving)
+            await dispatcher().wait_async(leaving)
 
     async def __aiter__(self) -> AsyncIterator[ParkedMessage]:
         while (record := await self._next()) is not None:
@@ -151,16 +151,16 @@ class ParkedMessages(_Parking, AsyncOnly):
 
     async def _next(self) -> Record | None:
         walk = self._open()
-        asked = self._unanswered.popleft() if self._unanswered else walk.next()
+        operation = self._cancelled_waits.popleft() if self._cancelled_waits else walk.next()
         try:
-            record: Record | None = await pump().answer(asked)
+            record: Record | None = await dispatcher().wait_async(operation)
         except asyncio.CancelledError:
             if walk is self._walk:
-                self._unanswered.append(asked)
+                self._cancelled_waits.append(operation)
             raise
         return record
 
-    @does_nothing_unawaited("parked.replay")
+    @must_be_awaited("parked.replay")
     async def replay(self, parked: ParkedMessage) -> None:
         """Replays a message: publishes a copy to the tail of its work queue, and acknowledges the parked one after the confirm.
 
@@ -169,24 +169,24 @@ class ParkedMessages(_Parking, AsyncOnly):
         parked. Raises :class:`InvalidOptionError` if it was already replayed or dropped, belongs to another walk, or could not be read as it
         is (:attr:`Message.mended`). After :class:`ConnectionLostError` it is still parked, and may also be in the work queue.
         """
-        await pump().answer(self._settle(parked, "replay"))
+        await dispatcher().wait_async(self._settle(parked, "replay"))
 
-    @does_nothing_unawaited("parked.replay_to")
+    @must_be_awaited("parked.replay_to")
     async def replay_to(self, parked: ParkedMessage, queue: str) -> None:
         """Like :meth:`replay`, to a queue of your choice. Raises :class:`InvalidOptionError` also for a waiting or parking queue."""
-        await pump().answer(self._settle(parked, "replay_to", checked_text("queue", queue)))
+        await dispatcher().wait_async(self._settle(parked, "replay_to", checked_text("queue", queue)))
 
-    @does_nothing_unawaited("parked.drop")
+    @must_be_awaited("parked.drop")
     async def drop(self, parked: ParkedMessage) -> None:
         """Drops a message for good (AMQP ``basic.ack``).
 
         Raises :class:`InvalidOptionError` if it was already replayed or dropped, or belongs to another walk. After
         :class:`ConnectionLostError` it may still be parked.
         """
-        await pump().answer(self._settle(parked, "drop"))
+        await dispatcher().wait_async(self._settle(parked, "drop"))
 
 
-class BlockingParkedMessages(_Parking):
+class BlockingParkedMessages(_ParkedWalkBase):
     """Like :class:`ParkedMessages`, for threads: ``with`` and ``for`` instead of ``async with`` and ``async for``."""
 
     def __enter__(self) -> BlockingParkedMessages:
@@ -196,7 +196,7 @@ class BlockingParkedMessages(_Parking):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        leaving = self._leave()
+        leaving = self._end_walk()
         if leaving is not None:
             wait_for(leaving)
 

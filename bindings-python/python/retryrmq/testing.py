@@ -21,16 +21,16 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, cast
 
-from . import _message, _native, _returned
-from ._attempts import GRACE
-from ._batch_workers import one_by_one
+from . import _message, _native, _result_check
+from ._attempts import CANCEL_GRACE
+from ._batch_workers import batches_of_one
 from ._native import Message
-from ._unawaited import Mark, within
+from ._unawaited import AttemptMark, current_attempt
 from .app import App, is_on_a_loop, simulated_client
 from .client import Client, outgoing
 from .errors import ClosedError, InvalidOptionError, InvalidTypeError
 from .options import Plan
-from .outcome import ACK, End, judged, too_late, undecided
+from .outcome import ACK, End, classify, timeout_end, unreadable_error
 
 #: A body, or a mapping with ``body`` and other arguments of ``publish``.
 Input: TypeAlias = bytes | str | Mapping[str, Any]
@@ -136,7 +136,7 @@ async def simulate(app: App, queue: str, messages: Iterable[Input]) -> Simulated
     """
     plan = _plan(app, queue)
     if plan.native.batch is not None:
-        plan = one_by_one(plan)
+        plan = batches_of_one(plan)
     simulation = _native.Simulation(plan.native)
     if isinstance(messages, str | bytes | bytearray | Mapping) or not isinstance(messages, Iterable):
         raise InvalidTypeError(f"`messages` must be a list of messages, as in [b'7'], not {type(messages).__name__}")
@@ -149,10 +149,10 @@ async def simulate(app: App, queue: str, messages: Iterable[Input]) -> Simulated
         at = timedelta(seconds=simulation.elapsed)
         _message.simulated[id(delivered)] = None
         context = contextvars.copy_context()
-        standin = cast("_native.Client", _Standin(index, at, result.published))
+        standin = cast("_native.Client", _SimulatedClient(index, at, result.published))
         context.run(simulated_client.set, (app, Client(standin, app._address.middleware)))
         try:
-            error = await _attempted(plan, delivered, context)
+            error = await _run_attempt(plan, delivered, context)
         finally:
             by_hand = _message.simulated.pop(id(delivered))
         became, delay, reason, parked = _settled(simulation, plan, delivered, error, by_hand)
@@ -203,7 +203,7 @@ def _published(queue: str, message: Input, index: int) -> dict[str, Any]:
     return published
 
 
-class _TooLate(TimeoutError):
+class _TimedOut(TimeoutError):
     """The error of a handler that ran longer than its timeout."""
 
 
@@ -214,15 +214,15 @@ def _settled(
         return simulation.settle(message, by_hand)
     if error is None:
         return simulation.settle(message, ACK)
-    if isinstance(error, _TooLate):
-        return simulation.settle(message, too_late(cast("float", plan.native.handler_timeout)))
+    if isinstance(error, _TimedOut):
+        return simulation.settle(message, timeout_end(cast("float", plan.native.handler_timeout)))
     try:
-        return simulation.settle(message, judged(error, plan.fatal))
+        return simulation.settle(message, classify(error, plan.fatal))
     except BaseException as trouble:
-        return simulation.settle(message, undecided(error, trouble))
+        return simulation.settle(message, unreadable_error(error, trouble))
 
 
-class _Confirmed:
+class _DoneOperation:
     """The operation of a message that was published: done at once."""
 
     def done(self) -> bool:
@@ -233,7 +233,7 @@ class _Confirmed:
     def wait(self, seconds: float | None = None) -> None: ...
 
 
-class _Standin:
+class _SimulatedClient:
     """The native client of a simulated app. It keeps what is published."""
 
     server: Mapping[str, str] = MappingProxyType({"product": "simulation", "version": _native.VERSION})
@@ -243,14 +243,14 @@ class _Standin:
         self._at = at
         self._published = published
 
-    def publish(self, message: dict[str, Any]) -> _Confirmed:
+    def publish(self, message: dict[str, Any]) -> _DoneOperation:
         _queue_of(message)  # refuses what a client refuses, also because of its delay
         delay = message.pop("delay", None)
         sent = _queue_of(message).next()
         assert sent is not None  # without `dlx` no count in its headers keeps a message back
         wait = None if delay is None else timedelta(seconds=delay)
         self._published.append(Published(self._index, self._at, sent, wait))
-        return _Confirmed()
+        return _DoneOperation()
 
     def __getattr__(self, name: str) -> Any:
         raise ClosedError(f"`{name}` needs a broker, and a simulation has none; only `publish` is collected")
@@ -263,18 +263,18 @@ def _queue_of(message: Mapping[str, Any]) -> _native.Simulation:
     return queue
 
 
-async def _attempted(plan: Plan, message: Message, context: contextvars.Context) -> BaseException | None:
+async def _run_attempt(plan: Plan, message: Message, context: contextvars.Context) -> BaseException | None:
     """Runs the handler in this context. Returns what it raised."""
     assert plan.call is not None
-    mark = Mark()
-    context.run(within.set, mark)
+    mark = AttemptMark()
+    context.run(current_attempt.set, mark)
     if plan.is_async:
         handler = cast("Callable[[Message], Awaitable[Any]]", plan.call)
-        return await _in_time(handler, message, plan, context, mark)
+        return await _run_with_timeout(handler, message, plan, context, mark)
     try:
         result = context.run(plan.call, message)
         if result is not None:
-            _returned.check(result, is_async=False)
+            _result_check.check(result, is_async=False)
         mark.check(is_async=False)
     except KeyboardInterrupt:
         raise
@@ -283,18 +283,18 @@ async def _attempted(plan: Plan, message: Message, context: contextvars.Context)
     return None
 
 
-async def _in_time(
+async def _run_with_timeout(
     handler: Callable[[Message], Awaitable[Any]],
     message: Message,
     plan: Plan,
     context: contextvars.Context,
-    mark: Mark,
+    mark: AttemptMark,
 ) -> BaseException | None:
     async def guarded() -> BaseException | None:
         try:
             result = await handler(message)
             if result is not None:
-                _returned.check(result, is_async=True)
+                _result_check.check(result, is_async=True)
             mark.check(is_async=True)
         except KeyboardInterrupt:
             raise
@@ -312,7 +312,7 @@ async def _in_time(
         if task.done() and (limit is None or time.monotonic() - began < limit):
             return task.result()
         task.cancel()
-        await asyncio.wait((task,), timeout=GRACE)
-        return _TooLate(too_late(cast("float", limit))[1])
+        await asyncio.wait((task,), timeout=CANCEL_GRACE)
+        return _TimedOut(timeout_end(cast("float", limit))[1])
     finally:
         task.cancel()

@@ -493,6 +493,13 @@ impl Client {
         self.0.reconnects.load(Ordering::Relaxed)
     }
 
+    /// The frame size of the connection that publishes (AMQP `connection.tune`), for
+    /// [`Contract::frame_max`](crate::contract::Contract::frame_max).
+    #[must_use]
+    pub fn frame_max(&self) -> u32 {
+        self.0.publishing.frame_max()
+    }
+
     /// Compares a plan with what exists on the broker. Creates nothing.
     ///
     /// # Errors

@@ -291,9 +291,14 @@ impl Link {
         matches!(&*self.state.borrow(), LinkState::Up(connection) if connection.is_blocked())
     }
 
+    /// The frame size of the last connection.
+    pub(crate) fn frame_max(&self) -> u32 {
+        self.frame_max.load(Ordering::Relaxed)
+    }
+
     /// The most bytes of a message's headers and properties, given the frame size of the last connection.
     pub(crate) fn header_room(&self) -> usize {
-        header_room(self.frame_max.load(Ordering::Relaxed))
+        header_room(self.frame_max())
     }
 
     /// Closes the connection for good.

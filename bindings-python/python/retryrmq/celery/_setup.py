@@ -14,8 +14,8 @@ from .._typing import Unpack
 from ..client import QueueType
 from ..errors import InvalidOptionError, InvalidTypeError
 from ..options import checked_flag, checked_text, no_option
-from ._copies import Copies, urls_of
-from ._publishing import check_protocol, sends
+from ._copy_store import CopyStore, broker_urls
+from ._delayed_producer import check_protocol, wrap_send_task
 
 _celery: Any = import_module("celery")
 _signals: Any = import_module("celery.signals")
@@ -44,7 +44,7 @@ class Options(TypedDict, total=False):
 class Integration:
     """What the parts have in common. It is an attribute of the application."""
 
-    copies: Copies
+    copies: CopyStore
     park: bool
     crash_limit: int
     drain_timeout: float
@@ -86,7 +86,7 @@ def setup(app: Any, url: str | Sequence[str] | None = None, **options: Unpack[Op
     if app.configured:
         check_protocol(app)
 
-    copies = Copies(lambda: urls_of(app) if url is None else url, app_version, queue_type)
+    copies = CopyStore(lambda: broker_urls(app) if url is None else url, app_version, queue_type)
     is_new = not hasattr(app, "retryrmq")
     if not is_new:
         app.retryrmq.copies.close()
@@ -95,7 +95,7 @@ def setup(app: Any, url: str | Sequence[str] | None = None, **options: Unpack[Op
         return
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lambda: app.retryrmq.copies.forget())
-    app.send_task = sends(app, app.send_task)
+    app.send_task = wrap_send_task(app, app.send_task)
     close = app.close
 
     def closes() -> None:
