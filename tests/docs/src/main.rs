@@ -2,7 +2,7 @@
 
 use std::{env, path::Path, process::ExitCode};
 
-use retryrmq_docs::{book, links, site, snippets, test_names};
+use retryrmq_docs::{book, folds, links, site, snippets, test_names};
 
 fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();
@@ -11,6 +11,7 @@ fn main() -> ExitCode {
         ["check"] => [
             links::faults(),
             snippets::faults(),
+            folds::faults(),
             book::faults(),
             test_names::faults(),
         ]
