@@ -30,7 +30,8 @@ def main() -> int:
     pages = [Path(page).read_text(encoding="utf-8") for page in sys.argv[1:]]
 
     def blocks(language: str) -> list[str]:
-        return [text for page in pages for text in re.findall(rf"^```{language}\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)]
+        fenced = re.compile(rf"^```{language}\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+        return [text for page in pages for text in fenced.findall(page)]
 
     def block(language: str, containing: str = "") -> str:
         return next(block for block in blocks(language) if containing in block)
