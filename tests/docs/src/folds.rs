@@ -104,8 +104,8 @@ mod tests {
             format!("<details{open}>\n<summary><b>{name}</b></summary>\n\ntext\n\n</details>\n")
         };
         let side_by_side = fold(" open", "Python") + "\n" + &fold(" id=\"node\"", "Node");
-        assert_eq!(of(&side_by_side), []);
-        assert_eq!(of(&format!("```text\n## Node\n```\n\n{side_by_side}")), []);
+        let fine = format!("```text\n## Node\n```\n\n{side_by_side}");
+        assert!(of(&side_by_side).is_empty() && of(&fine).is_empty());
         assert_eq!(of(&fold("", "Python")), [1]);
         assert_eq!(of(&(fold(" open", "Python") + &fold(" open", "Node"))), [7]);
         assert_eq!(of("<details>\ntext\n\n</details>\n"), [1]);
