@@ -1,7 +1,6 @@
-"""A Flask application that publishes from a view, and its consumer, which is a process of its own::
+"""A Flask application that publishes from a view: ``gunicorn --workers 2 flask_orders:app``.
 
-    gunicorn --workers 2 flask_orders:app
-    flask --app flask_orders consume
+Its consumer is a process of its own: ``flask --app flask_orders consume``.
 """
 
 import json

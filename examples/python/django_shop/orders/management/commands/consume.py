@@ -1,7 +1,8 @@
 from typing import Any
 
 from django.core.management.base import BaseCommand
-from orders.consumers import consumers
+
+from ...consumers import consumers
 
 
 class Command(BaseCommand):
