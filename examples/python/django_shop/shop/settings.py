@@ -14,4 +14,5 @@ DATABASES = {
         "NAME": os.environ.get("DATABASE", Path(__file__).resolve().parents[1] / "shop.sqlite3"),
     }
 }
+TIME_ZONE = "UTC"
 USE_TZ = True
