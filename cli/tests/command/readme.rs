@@ -21,7 +21,7 @@ fn block(page: &str, behind: &str, language: &str) -> String {
 
 /// The commands of a block, each with what is printed after it.
 fn printed() -> Vec<(String, Vec<String>)> {
-    let block = block("docs/reference/command.md", "## Parked messages", "sh");
+    let block = block("docs/reference/command.md", "## Parked messages", "console");
     let mut all: Vec<(String, Vec<String>)> = Vec::new();
     for line in block.lines() {
         match (line.strip_prefix("$ "), all.last_mut()) {
