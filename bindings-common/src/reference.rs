@@ -141,7 +141,7 @@ fn code(name: &str) -> String {
 
 fn options() -> String {
     let mut out = format!(
-        "# Options\n\n{MADE}\n\nConsumers have the same options in every language; the few exceptions are listed at the end. All options are checked at the \
+        "# Consumer options\n\n{MADE}\n\nConsumers have the same options in every language; the few exceptions are listed at the end. All options are checked at the \
          call. What only the broker\ncan check is checked when the consumer starts, before it receives a message.\n\n| option | default | what it does |\n|---|---|---|\n"
     );
     for (option, usual, meaning) in table::options() {
@@ -186,7 +186,7 @@ fn events() -> String {
         source("bindings-go/events.go"),
     );
     let mut out = format!(
-        "# Events\n\n{MADE}\n\nA consumer sends events about its messages to its listener. Every event has the name of its queue; the table shows its other fields.\nIn Python, \
+        "# Consumer events\n\n{MADE}\n\nA consumer sends events about its messages to its listener. Every event has the name of its queue; the table shows its other fields.\nIn Python, \
          Node and Go up to {EVENTS} events wait for each slow listener. Further events for that listener are dropped, and the log says how many.\nIn Rust the \
          listener runs on the task that acknowledges messages, so it must return at once. Go's `Events` has only the buffer of its channel.\nThe error of an attempt \
          has at most 1024 bytes, as on the message: the middle of a longer text is left out.\n\n| event | when | other fields |\n|---|---|---|\n"
@@ -278,7 +278,7 @@ fn errors() -> String {
         source("bindings-go/errors.go"),
     );
     let mut out = format!(
-        "# Errors\n\n{MADE}\n\nAn error has a `code`, the same in every language, and a message that says what to change. None of these errors means that a delivered \
+        "# Error codes\n\n{MADE}\n\nAn error has a `code`, the same in every language, and a message that says what to change. None of these errors means that a delivered \
          message was\nlost: a message that was not acknowledged stays in its queue. None contains a password.\n\n| code | what is wrong | if you try again |\n|---|---|---|\n"
     );
     for kind in ErrorKind::ALL {

@@ -1,6 +1,6 @@
 //! What every language repeats of the core, as data: options with their defaults, events with their fields, error codes, reasons to park,
 //! log lines. `table.json` is its text form, which the tests of each language read. A test here compares it with the core, and the tables
-//! of the READMEs with it.
+//! of the languages' pages with it.
 
 use std::fmt::Write as _;
 
@@ -229,6 +229,17 @@ mod tests {
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
+    /// All pages of a folder.
+    fn pages(folder: &str) -> String {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("..")
+            .join(folder);
+        let files = fs::read_dir(&path).unwrap_or_else(|error| panic!("{folder}: {error}"));
+        files
+            .map(|file| fs::read_to_string(file.unwrap().path()).unwrap())
+            .collect()
+    }
+
     #[test]
     fn the_text_is_up_to_date() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("table.json");
@@ -284,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_readmes_name_every_option_with_its_default_and_every_event() {
+    fn the_pages_of_each_language_name_every_option_with_its_default_and_every_event() {
         let in_go = |name: &str| match name {
             "queue" => "retryrmq".to_owned(), // an argument of its own
             "dlx" => "DLX".to_owned(),
@@ -292,16 +303,16 @@ mod tests {
             "declare" => "NoDeclare".to_owned(),
             name => cased(name, true),
         };
-        for (readme, is_python, name) in [
+        for (folder, is_python, name) in [
             (
-                "bindings-python/README.md",
+                "docs/python",
                 true,
                 &(|name: &str| name.to_owned()) as &dyn Fn(&str) -> String,
             ),
-            ("bindings-node/README.md", false, &|name| cased(name, false)),
-            ("bindings-go/README.md", false, &in_go),
+            ("docs/node", false, &|name| cased(name, false)),
+            ("docs/go", false, &in_go),
         ] {
-            let text = repository(readme);
+            let text = pages(folder);
             for (option, usual, _) in options() {
                 let named = name(option);
                 // A number stands behind its option; the concurrency of Python depends on the handler.
@@ -318,15 +329,15 @@ mod tests {
                             && after.is_some_and(|c| "`=:(.".contains(c))
                     })
                 };
-                assert!(has, "{readme} lacks `{named}` ({usual})");
+                assert!(has, "{folder} lacks `{named}` ({usual})");
             }
             for (event, _) in events() {
-                let named = match readme {
-                    "bindings-node/README.md" => event.to_owned(),
-                    "bindings-python/README.md" => cased(event, true),
+                let named = match folder {
+                    "docs/node" => event.to_owned(),
+                    "docs/python" => cased(event, true),
                     _ => continue, // Go's documentation has them, as constants
                 };
-                assert!(text.contains(&named), "{readme} lacks the event `{named}`");
+                assert!(text.contains(&named), "{folder} lacks the event `{named}`");
             }
         }
     }

@@ -1,7 +1,7 @@
 // Runs the first example of the README as it is printed: as ESM, as TypeScript, and as CJS, with the line that publishes.
-// Its other examples are compiled.
+// Its other examples, and those of the other pages, are compiled.
 //
-//     node readme.mjs README.md      in a project with retryrmq and typescript
+//     node readme.mjs README.md PAGE.md…      in a project with retryrmq and typescript
 
 import assert from 'node:assert/strict'
 import { execFileSync, spawn, spawnSync } from 'node:child_process'
@@ -12,9 +12,9 @@ import { createInterface } from 'node:readline'
 /** Long enough for the busiest machine, in milliseconds; a run that passes never waits for it. */
 const PATIENCE = 180_000
 
-const readme = readFileSync(process.argv[2], 'utf8')
-const blocks = (language) =>
-  [...readme.matchAll(new RegExp(`^\`\`\`${language}\n([^]*?)^\`\`\`$`, 'gm'))].map(([, text]) => text)
+const [readme, ...pages] = process.argv.slice(2).map((path) => readFileSync(path, 'utf8'))
+const blocks = (language, page = readme) =>
+  [...page.matchAll(new RegExp(`^\`\`\`${language}\n([^]*?)^\`\`\`$`, 'gm'))].map(([, text]) => text)
 const block = (language) => blocks(language)[0]
 const expected = block('text').trim().split('\n')
 const publish = blocks('console').find((text) => text.includes('publish')).trim().replace(/^\$ /, '')
@@ -54,8 +54,8 @@ declare global {
 }
 `
 writeFileSync('around.mts', AROUND)
-const others = blocks('ts').slice(1)
-assert.ok(others.length >= 7)
+const others = [...blocks('ts').slice(1), ...pages.flatMap((page) => blocks('ts', page))]
+assert.ok(others.length >= 14, `${others.length} examples`)
 others.forEach((text, index) => writeFileSync(`example-${index}.mts`, `${text}\nexport {}\n`))
 compile('--noEmit', 'around.mts', ...others.map((_, index) => `example-${index}.mts`))
 

@@ -1,6 +1,6 @@
-"""Runs examples of the README as they are printed: `python readme.py README.md`, with the broker at RETRYRMQ_URL.
+"""Runs examples of the README and of its pages as they are printed: `python readme.py README.md PAGE.md…`, with the broker at RETRYRMQ_URL.
 
-The first one as a program; those about connections and queues as an app. All others are compiled.
+The first one of the README as a program; those about connections and queues as an app. All others are compiled.
 """
 
 from __future__ import annotations
@@ -27,16 +27,18 @@ PATIENCE = 180.0
 
 
 def main() -> int:
-    readme = Path(sys.argv[1]).read_text(encoding="utf-8")
+    pages = [Path(page).read_text(encoding="utf-8") for page in sys.argv[1:]]
 
     def blocks(language: str) -> list[str]:
-        return re.findall(rf"^```{language}\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)
+        fenced = re.compile(rf"^```{language}\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+        return [text for page in pages for text in fenced.findall(page)]
 
     def block(language: str, containing: str = "") -> str:
         return next(block for block in blocks(language) if containing in block)
 
+    assert len(blocks("python")) > 15, "the pages have examples"
     for source in blocks("python"):
-        compile(source, "README.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        compile(source, "a page", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     asyncio.run(connects(block("python", "credentials="), block("python", "work_queue=")))
     print("README's connections and queues: ok")
     expected = block("text").splitlines()

@@ -7,7 +7,7 @@ app = retryrmq.App()  # at RETRYRMQ_URL, or on this machine
 
 @app.consume("orders", dlx=True)
 def handle(msg: retryrmq.Message) -> None:
-    print(f"attempt {msg.attempt} of order {msg.json()['id']}", flush=True)
+    print(f"attempt {msg.attempt} of order {msg.text()}", flush=True)
     if msg.attempt < 3:
         raise ConnectionError("the database is restarting")
 

@@ -20,10 +20,10 @@ import (
 
 const compose = "examples/compose"
 
-// project is the Compose project as Compose itself reads it: with the schema of the specification, and with references resolved.
-func project(t *testing.T) *types.Project {
+// project is the Compose project in a folder as Compose itself reads it: with the schema of the specification, and with references resolved.
+func project(t *testing.T, folder string) *types.Project {
 	t.Helper()
-	options, err := cli.NewProjectOptions([]string{in(compose + "/compose.yaml")}, cli.WithResolvedPaths(true))
+	options, err := cli.NewProjectOptions([]string{in(folder + "/compose.yaml")}, cli.WithResolvedPaths(true))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,9 +46,27 @@ func scraped(t *testing.T) []string {
 	return found
 }
 
+// The broker of the tutorial is that of the project which shows everything, with the login that clients try by themselves.
+func TestTheTutorialsBrokerIsThatOfTheComposeProject(t *testing.T) {
+	tutorial, whole := project(t, "examples/broker").Services["rabbitmq"], project(t, compose).Services["rabbitmq"]
+	if tutorial.Image != whole.Image {
+		t.Errorf("%s, and %s", tutorial.Image, whole.Image)
+	}
+	if len(tutorial.Environment) > 0 {
+		t.Errorf("a client without RETRYRMQ_URL is no guest: %v", tutorial.Environment)
+	}
+	var ports []string
+	for _, port := range tutorial.Ports {
+		ports = append(ports, port.HostIP+":"+port.Published)
+	}
+	if !slices.Equal(ports, []string{"127.0.0.1:5672", "127.0.0.1:15672"}) {
+		t.Error(ports)
+	}
+}
+
 // Every path, service and port that the project names is there, and only this machine reaches it.
 func TestTheComposeProjectNamesWhatThereIs(t *testing.T) {
-	loaded := project(t)
+	loaded := project(t, compose)
 	exists := func(path string) {
 		if _, err := os.Stat(path); err != nil {
 			t.Error(err)
@@ -197,7 +215,7 @@ func redis(t *testing.T, options []string) string {
 func TestTheLoadOfTheComposeProjectFailsAndIsRetried(t *testing.T) {
 	t.Parallel()
 	onBrokers(t, func(t *testing.T, broker broker) {
-		loaded := project(t)
+		loaded := project(t, compose)
 		serve, consumer, publisher := loaded.Services["serve"], loaded.Services["consumer"], loaded.Services["publisher"]
 		policy := here(t, serve, loaded.Secrets, read(t, compose+"/policy.toml"))
 		// valkey-server takes each option as --NAME VALUE, its configuration as NAME VALUE.
@@ -263,7 +281,7 @@ func TestTheLoadOfTheComposeProjectFailsAndIsRetried(t *testing.T) {
 
 // Grafana gets the dashboard that there is, from the data source that there is.
 func TestGrafanaFindsItsDashboard(t *testing.T) {
-	grafana := project(t).Services["grafana"]
+	grafana := project(t, compose).Services["grafana"]
 	home := *grafana.Environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
 	folder := text(documents(t, read(t, compose+"/grafana/dashboards.yaml"))[0], "providers", 0, "options", "path")
 	if filepath.Dir(home) != folder {

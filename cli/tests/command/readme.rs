@@ -7,19 +7,21 @@ use tokio::process::Command;
 
 use crate::fixture::{Fixture, QUEUE, finish};
 
-/// The first block behind this text of a page.
-fn block(page: &str, behind: &str) -> String {
+/// The first block of a language behind this text of a page.
+fn block(page: &str, behind: &str, language: &str) -> String {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(page);
     let page = std::fs::read_to_string(page).expect("the page is there");
     let (_, rest) = page.split_once(behind).expect("the text is in it");
-    let block = rest.split("```").nth(1).expect("a block");
-    let (_, block) = block.split_once('\n').expect("lines");
+    let (_, rest) = rest
+        .split_once(&format!("\n```{language}\n"))
+        .expect("a block");
+    let (block, _) = rest.split_once("```").expect("its end");
     block.to_owned()
 }
 
 /// The commands of a block, each with what is printed after it.
 fn printed() -> Vec<(String, Vec<String>)> {
-    let block = block("docs/reference/command.md", "## Parked messages");
+    let block = block("docs/reference/command.md", "## Parked messages", "console");
     let mut all: Vec<(String, Vec<String>)> = Vec::new();
     for line in block.lines() {
         match (line.strip_prefix("$ "), all.last_mut()) {
@@ -75,8 +77,8 @@ async fn when_something_dies_the_page_is_right() {
 
 #[tokio::test]
 async fn the_readmes_consumer_in_any_language_prints_what_it_says() {
-    let script = block("README.md", "<b>Any other language</b>");
-    let expected = block("README.md", "## Use it");
+    let script = block("README.md", "<b>Any other language</b>", "sh");
+    let expected = block("README.md", "## Use it", "text");
     on_brokers(|broker| {
         let (script, expected) = (script.clone(), expected.clone());
         async move {

@@ -4,6 +4,7 @@
 //! ```text
 //! repository ─► page ─► links       a target for every link and anchor, as GitHub makes them
 //!                    ─► snippets    a snippet is what its source says; anything else is parsed, or run by cli/tests/command/pages.rs
+//!                    ─► folds       sections that GitHub folds, and the site shows as tabs
 //!                    ─► book        the pages of docs/SUMMARY.md as sources of mdBook
 //!                       site        the links and anchors of what mdBook made
 //!            ─► test_names         where each test runs, as the table in tests/README.md says
@@ -11,6 +12,7 @@
 //! ```
 
 pub mod book;
+pub mod folds;
 pub mod links;
 pub mod page;
 pub mod repository;

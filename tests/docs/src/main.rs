@@ -2,7 +2,7 @@
 
 use std::{env, path::Path, process::ExitCode};
 
-use retryrmq_docs::{book, links, retired_words, site, snippets, test_names};
+use retryrmq_docs::{book, folds, links, retired_words, site, snippets, test_names};
 
 fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();
@@ -11,6 +11,7 @@ fn main() -> ExitCode {
         ["check"] => [
             links::faults(),
             snippets::faults(),
+            folds::faults(),
             book::faults(),
             test_names::faults(),
             retired_words::faults(),

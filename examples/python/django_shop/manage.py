@@ -1,0 +1,9 @@
+"""The commands of the project: ``python manage.py migrate``, ``python manage.py consume``."""
+
+import os
+import sys
+
+from django.core.management import execute_from_command_line
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "shop.settings")
+execute_from_command_line(sys.argv)
