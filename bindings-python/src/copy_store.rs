@@ -1,21 +1,21 @@
 //! Copies that a contract decided on, for programs that received the original with another library.
 
 use pyo3::{IntoPyObjectExt, PyRef, PyResult, Python, pyclass, pymethods};
-use retryrmq::{Error, Failed};
+use retryrmq::{Error, FailedMessage};
 
 use crate::{errors::raised, object_count::ProcessBound, operation::Operation};
 
 /// What a contract decided for a message: the copy that goes to a queue.
 #[pyclass(frozen, module = "retryrmq._native")]
 pub(crate) struct Decision {
-    message: Failed,
+    message: FailedMessage,
     inner: retryrmq::Decision,
 }
 
 impl Decision {
     pub(crate) fn new(message: &retryrmq::Message, inner: retryrmq::Decision) -> Self {
         Self {
-            message: Failed::of_queue(message, message.queue()),
+            message: FailedMessage::of_queue(message, message.queue()),
             inner,
         }
     }
