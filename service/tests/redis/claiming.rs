@@ -194,7 +194,12 @@ async fn a_line_on_hold_is_not_in_the_way_of_others() {
         };
         let claim = store.claim(&claim_request(None)).await.unwrap();
         assert_eq!(claim.due.len(), 5);
-        assert!(claim.due.iter().all(|due| due.message.destination() != gone));
+        assert!(
+            claim
+                .due
+                .iter()
+                .all(|due| due.message.destination() != gone)
+        );
         assert!(
             claim.next.unwrap() > Duration::ZERO,
             "what was passed over does not count: {:?}",
