@@ -9,7 +9,7 @@
 //! A message with a count that comes behind others, such as a dead letter that arrives counted, is renewed as soon as it comes: no message
 //! with a count is ever shown or held. With more messages that would take too long. Then only the messages shown are renewed, at the end;
 //! those that do not fit into memory until then are renewed before they are shown. The walk then continues on another channel
-//! (`Supply::part`).
+//! (`Source::part`).
 
 use lapin::{BasicProperties, message::Delivery};
 

@@ -18,7 +18,7 @@ use crate::{
     retry::{Counting, DeliveryPast, HistoryEntry, RetryState, headers, waited},
 };
 
-/// A waiting message. A [`Look`](crate::WaitingWalk) shows it.
+/// A waiting message. A [`WaitingWalk`](crate::WaitingWalk) shows it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WaitingMessage {

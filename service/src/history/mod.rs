@@ -1,8 +1,8 @@
 //! What happened, as small events in a stream of RabbitMQ: audit, history, and what the page is made of.
 //!
 //! ```text
-//!  Feed ─► Recorder ─► stream `retryrmq.serve.history` ─► reader ─► Index   (the same on every replica)
-//!  jobs of the page ──────────▲   ▲
+//!  EventBus ─► Recorder ─► stream `retryrmq.serve.history` ─► reader ─► Index   (the same on every replica)
+//!  jobs of the page ──────────────▲   ▲
 //!  retryrmq parked … --audit-stream
 //! ```
 //!

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use super::DueMessage;
 
-/// Publishes what is due. Calls run at once, as many as the [`Ticker`](super::DueDispatcher) has in hand.
+/// Publishes what is due. Calls run at once, as many as the [`DueDispatcher`](super::DueDispatcher) has in hand.
 pub trait Sink: Send + Sync + 'static {
     /// Publishes a message, mandatory, and returns once the broker has confirmed it. The message is then deleted.
     ///

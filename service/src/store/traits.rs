@@ -83,7 +83,7 @@ pub trait Store: Send + Sync + 'static {
     /// How long a claim lasts.
     fn lease(&self) -> Duration;
 
-    /// Returns when this process has kept something that is due too soon for [`Ticker`](super::DueDispatcher) to see it in time by itself.
+    /// Returns when this process has kept something that is due too soon for [`DueDispatcher`](super::DueDispatcher) to see it in time by itself.
     fn hurry(&self) -> impl Future<Output = ()> + Send;
 }
 

@@ -1,9 +1,9 @@
 //! Which consumers are on the channel, and so how many messages the broker may send.
 //!
 //! ```text
-//! Goal::Nothing   draining                        no consumer
-//! Goal::One       just started, suspect, pause    one consumer with a prefetch of 1
-//! Goal::Full      all is well                     one consumer with the whole prefetch
+//! PrefetchMode::Nothing   draining                        no consumer
+//! PrefetchMode::One       just started, suspect, pause    one consumer with a prefetch of 1
+//! PrefetchMode::Full      all is well                     one consumer with the whole prefetch
 //! ```
 //!
 //! A prefetch belongs to its consumer for life (AMQP `basic.qos`), so changing it means to consume anew. The next consumer is there before

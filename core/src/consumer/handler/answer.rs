@@ -52,7 +52,7 @@ use crate::retry::Outcome;
 /// ```
 /// use retryrmq::{Client, IntoOutcome, Message, RunningConsumer};
 ///
-/// async fn orders<F, R, By: 'static>(rmq: Client, handler: F) -> retryrmq::Result<Running>
+/// async fn orders<F, R, By: 'static>(rmq: Client, handler: F) -> retryrmq::Result<RunningConsumer>
 /// where
 ///     F: Fn(Message) -> R + Send + Sync + 'static,
 ///     R: Future<Output: IntoOutcome<By>> + Send + 'static,

@@ -263,7 +263,7 @@ impl Broker {
     }
 
     /// The broker dies without a word. Connections are gone with what was not received. What was not confirmed or not
-    /// yet written may be lost, as the [`Chance`](crate::Nondeterminism) says; young quorum queues come back empty.
+    /// yet written may be lost, as the [`Nondeterminism`](crate::Nondeterminism) says; young quorum queues come back empty.
     pub fn kill(&mut self) {
         if self.running {
             self.stop_all(true);
