@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   ServiceEvent ─► Handle::tell ─► rules ─► report ─► queue of reports ─► the leader: engine ─► channels
-//!   (every replica)                                     (one active consumer)       │
 //!   (every replica)                                   (one active consumer)       │
 //!                                                                                 └─► StateStore
+//! ```
 //!
 //! Every replica judges what it parked by the rules, for only there is the body, and reports it in a few words to a queue with a
 //! single active consumer. Whose turn it is there is the leader. It keeps its state in a [`StateStore`], so that another one goes on with it.
