@@ -1,4 +1,4 @@
-"""OAuth 2 tokens and a client certificate at a real broker: `tests/token_login.python logins.py`."""
+"""OAuth 2 tokens and a client certificate at a real broker: `tests/logins python token_login.py`."""
 
 from __future__ import annotations
 

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
-from typing import Any, Final, TypeAlias, TypedDict
+from typing import Any, ClassVar, Final, TypeAlias, TypedDict
 
 from . import _native, outcome
 from ._native import Message
@@ -103,11 +103,14 @@ class Copy:
     delay: timedelta | None
     #: What to report once the copy is confirmed: :class:`Retried`, :class:`Deferred`, :class:`Detoured` or :class:`Parked`.
     event: Event
-    #: The same for a store of the native half, which can publish it instead.
-    _decision: _native.Decision = field(repr=False, compare=False)
-
     exchange: Final = ""
     mandatory: Final = True
+
+    #: The same for a store of the native half, which can publish it instead. A copy that was pickled or replaced has none.
+    _decision: ClassVar[_native.Decision | None] = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_decision"}
 
 
 @dataclass(frozen=True)
@@ -237,7 +240,9 @@ def _settlement(message: Message, settled: tuple[Any, ...]) -> Settlement:
     if what == "drop":
         return Drop(event)
     wait = None if delay is None else timedelta(seconds=delay)
-    return Copy(routing_key, message.body, properties, headers, table, wait, event, decision)
+    copy = Copy(routing_key, message.body, properties, headers, table, wait, event)
+    object.__setattr__(copy, "_decision", decision)
+    return copy
 
 
 _INT64 = range(-(2**63), 2**63)

@@ -61,7 +61,8 @@ class CopyStore:
         """In a forked child: connections belong to the parent."""
         self._lock = threading.Lock()
         self._client: BlockingClient | None = None
-        self._queues: dict[str, tuple[Contract, _native.CopyStore]] = {}
+        #: Of each queue, and for which size of frames.
+        self._queues: dict[str, tuple[int, Contract, _native.CopyStore]] = {}
 
     def close(self) -> None:
         """Closes the client. Another one is made when it is needed."""
@@ -81,20 +82,23 @@ class CopyStore:
 
     def _begin(self, queue: str, decide: Decide) -> _native.Operation:
         client = self._connected()
+        frame_max = client.frame_max  # of another node it may be another one
         with self._lock:
-            if queue not in self._queues:
+            known = self._queues.get(queue)
+            if known is None or known[0] != frame_max:
                 contract = Contract(
                     queue,
                     dlx=True,
                     retry=_ENDLESS,
                     queue_type=self._queue_type,
                     app_version=self._app_version,
-                    frame_max=client.frame_max,
+                    frame_max=frame_max,
                 )
-                self._queues[queue] = contract, client.copy_store(queue)
-            contract, store = self._queues[queue]
+                known = self._queues[queue] = frame_max, contract, client.copy_store(queue)
+            _, contract, store = known
         copy = decide(contract)
-        assert isinstance(copy, Copy)  # it parks, and no task is acknowledged by it
+        if not isinstance(copy, Copy) or copy._decision is None:
+            raise TypeError(f"a task of `{queue}` was settled by {type(copy).__name__}, and a copy was expected")
         return store.store(copy._decision)
 
     def publish(self, message: Mapping[str, Any], delay: float, timeout: float) -> None:

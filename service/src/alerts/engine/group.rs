@@ -85,6 +85,7 @@ pub(super) struct Group {
     pub(super) count: u64,
     pub(super) rate: MinuteRate,
     pub(super) example: ParkedExample,
+    #[serde(alias = "page")]
     pub(super) incident: Option<Incident>,
     /// When its last incident was over.
     pub(super) over: Option<Timestamp>,
@@ -110,7 +111,11 @@ pub(super) struct Incident {
     #[serde(default)]
     pub(super) raised: bool,
     /// The gravest failure of a silence.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        alias = "unsaid",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub(super) withheld: Option<Severity>,
 }
 

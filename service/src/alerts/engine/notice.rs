@@ -41,6 +41,7 @@ pub struct Notice {
     /// Rises by one with each notice.
     pub number: u64,
     /// The incident: equal in all notices of it, and of no other.
+    #[serde(alias = "page")]
     pub incident: String,
     /// The group: equal for equal failures of a queue, also after a fix.
     pub group: String,

@@ -24,6 +24,7 @@ pub(in crate::alerts) struct State {
     pub(super) silences: Vec<Silence>,
     pub(super) replicas: BTreeMap<String, ReplicaReport>,
     pub(super) outbox: Vec<PendingNotice>,
+    #[serde(alias = "tally")] // as builds before 0.1.0 wrote it; so with the other aliases
     pub(super) totals: Totals,
 }
 
@@ -47,6 +48,7 @@ pub(super) struct PendingNotice {
 pub(super) struct Totals {
     /// Failures by severity.
     pub(super) failures: BTreeMap<String, u64>,
+    #[serde(alias = "pages")]
     pub(super) incidents: u64,
     pub(super) resolved: u64,
     pub(super) silenced: u64,

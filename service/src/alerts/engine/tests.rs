@@ -454,6 +454,24 @@ fn a_clock_that_is_set_back_holds_no_timer() {
 }
 
 #[test]
+fn a_state_with_the_names_of_builds_before_the_release_goes_on() {
+    let mut story = Story::new(monday());
+    story.died("wake", "a");
+    let saved = String::from_utf8(story.engine.save()).unwrap();
+    let mut old = saved.clone();
+    for (now, before) in [
+        ("totals", "tally"),
+        ("incidents", "pages"),
+        ("incident", "page"),
+    ] {
+        assert!(saved.contains(&format!("\"{now}\":")), "{now} in {saved}");
+        old = old.replace(&format!("\"{now}\":"), &format!("\"{before}\":"));
+    }
+    let next = Engine::resume(settings(), old.as_bytes()).unwrap();
+    assert_eq!(next.state, story.engine.state);
+}
+
+#[test]
 fn what_is_no_state_is_refused_with_a_sentence() {
     let mut engine = Engine::new(settings(), monday());
     let newer = String::from_utf8(engine.save())

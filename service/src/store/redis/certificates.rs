@@ -36,12 +36,12 @@ async fn pem(
     file: &Path,
     time_limit: Duration,
     what: &str,
-    exclusions: fn(&[u8]) -> bool,
+    has_pem: fn(&[u8]) -> bool,
 ) -> Result<Vec<u8>> {
     let read = secret_file::read_certificates(file, time_limit).await;
     let bytes =
         read.map_err(|why| failure::unread(&format!("a {what} of [store.redis.tls]"), file, &why))?;
-    if exclusions(&bytes) {
+    if has_pem(&bytes) {
         return Ok(bytes);
     }
     Err(Error::Configuration(format!(

@@ -27,7 +27,7 @@ async fn a_consumer_timeout_of_four_seconds() {
 }
 
 /// Bodies are as large as the broker takes, and errors need more than a frame. Larger bodies, and handlers that are slower than the timeout,
-/// are tested in `core/tests/broker/limits.rs` and `patience.rs`.
+/// are tested in `core/tests/broker/limits.rs` and `consumer_timeout.rs`.
 #[tokio::test]
 async fn a_consumer_timeout_of_ten_seconds_small_frames_and_short_heartbeats() {
     check(|_| {
