@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
+from copy import deepcopy
+from dataclasses import asdict
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -64,6 +67,13 @@ def test_a_failed_message_is_copied_with_everything_it_has() -> None:
     assert copy.headers["x-retry-error-type"] == "Closed"
     assert not {"CC", "x-death"} & copy.headers.keys()
     assert copy.event == retryrmq.Retried("orders", "m", 1, timedelta(seconds=1), "the till is closed")
+
+
+def test_a_copy_is_plain_data() -> None:
+    there = contract()
+    copy = copied(there.failed(there.read(b"7", routing_key="orders"), Closed("no")))
+    assert pickle.loads(pickle.dumps(copy)) == copy == deepcopy(copy)
+    assert asdict(copy)["routing_key"] == "orders.retry.1000" and "_decision" not in asdict(copy)
 
 
 def test_a_message_is_parked_with_its_record_when_no_retries_are_left() -> None:
