@@ -23,7 +23,7 @@ const LONGEST: usize = 64;
 /// Decides what happens to a message whose handler returned an error: a [`Signal`] in its chain of causes comes first, then
 /// [`Consumer::fatal`](crate::Consumer::fatal), and otherwise it is retried.
 ///
-/// A consumer uses its own. Callers that run handlers themselves get it from [`Consumer::classifier`](crate::Consumer::classifier).
+/// A consumer uses its own. Callers that run handlers themselves get it from [`Consumer::error_classifier`](crate::Consumer::error_classifier).
 #[derive(Clone, Default)]
 pub struct ErrorClassifier {
     fatal: Vec<Arc<Fatal>>,
