@@ -57,7 +57,8 @@ type Publishing struct {
 // [Conn.Close]: [ErrClosed]. If ctx ends first, its error is returned, and the message may still be published.
 //
 // If ctx has a deadline, Publish waits until then for a connection, for the end of a memory or disk alarm, and for the confirm. Without one it waits
-// 5 seconds for a connection, and 20 seconds in an alarm and for the confirm.
+// 5 seconds for a connection, and 20 seconds in an alarm and for the confirm. While the broker confirms nothing, the 20 seconds double each time,
+// up to 300.
 func (c *Conn) Publish(ctx context.Context, message Publishing) error {
 	if c == nil || c.publisher == nil {
 		return c.publish(ctx, &message)

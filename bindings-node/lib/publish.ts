@@ -22,7 +22,7 @@ export interface PublishOptions {
   /**
    * How long the call takes at most: it waits that long for a connection, for the end of a memory or disk alarm, and for the confirm. Then it rejects
    * with {@link BrokerTimeoutError}, and a message that was not sent yet will not be. By default it waits 5 seconds for a connection, and 20 seconds in
-   * an alarm and for the confirm.
+   * an alarm and for the confirm. While the broker confirms nothing, the 20 seconds double each time, up to 300.
    */
   timeout?: Duration | undefined
   /** Ends the wait: the call rejects with the signal's `reason`. The message may still be published. */

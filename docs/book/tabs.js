@@ -78,7 +78,7 @@
     for (const [index, entry] of run.entries()) {
       entry.tab.addEventListener('click', () => {
         const before = list.getBoundingClientRect().top
-        store(entry.label)
+        store(entry.label.match(/\((Python|Node|Go|Rust)\)$/)?.[1] ?? entry.label) // other pages know the language, and not the framework
         selectLabel(entry.label)
         select(run, entry)
         window.scrollBy(0, list.getBoundingClientRect().top - before) // what is above may have another height now

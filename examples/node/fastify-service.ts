@@ -1,8 +1,8 @@
 // A web service that publishes and consumes. Consumers start last and drain first: a handler may use everything that the
 // service has.
 
-import fastify from 'fastify'
-import { connect, type Consumer } from 'retryrmq'
+import fastify, { type FastifyError } from 'fastify'
+import { connect, RetryRmqError, type Consumer } from 'retryrmq'
 
 interface Email {
   to: string
@@ -14,15 +14,25 @@ const rmq = await connect()
 // Without this, a client that keeps its connection would keep the service.
 const app = fastify({ forceCloseConnections: true })
 
-app.post<{ Body: Email }>('/emails', async (request, reply) => {
-  try {
-    // Answers when the broker has confirmed: from then on the broker is responsible for the message.
-    await rmq.publish(queue, JSON.stringify(request.body), { contentType: 'application/json' })
-  } catch (error) {
-    console.error(error) // not for the client: it names the broker
+const text = { type: 'string', minLength: 1 }
+const schema = { body: { type: 'object', required: ['to', 'text'], properties: { to: text, text } } } // otherwise 400
+
+app.post<{ Body: Email }>('/emails', { schema }, async (request, reply) => {
+  // Answers when the broker has confirmed: from then on the broker is responsible for the message.
+  await rmq.publish(queue, JSON.stringify(request.body), { contentType: 'application/json', timeout: '10s' })
+  return reply.code(202).send({ accepted: request.body.to })
+})
+
+// The message may not be stored, so the client should try again.
+const unavailable = ['unreachable', 'connection_lost', 'timeout', 'not_confirmed', 'closed']
+
+app.setErrorHandler<FastifyError>((error, _, reply) => {
+  if (error.statusCode !== undefined && error.statusCode < 500) return reply.send(error)
+  console.error(error) // not for the client: it names the broker
+  if (error instanceof RetryRmqError && unavailable.includes(error.code)) {
     return reply.code(503).send({ error: 'try again later' })
   }
-  return reply.code(202).send({ accepted: request.body.to })
+  return reply.code(500).send({ error: 'something went wrong' })
 })
 
 app.get('/metrics', async (_, reply) => {

@@ -63,7 +63,7 @@ async def unavailable(_: Request, error: Exception) -> Response:
 @api.post("/emails", status_code=202)
 async def accept(email: Email) -> dict[str, str]:
     """Answers when the broker has confirmed: from then on the broker is responsible for the message."""
-    await rmq.publish(QUEUE, email.model_dump_json(), content_type="application/json")
+    await rmq.publish(QUEUE, email.model_dump_json(), content_type="application/json", timeout="10s")
     return {"accepted": email.to}
 
 

@@ -5,13 +5,17 @@ Its consumer is a process of its own: ``flask --app flask_orders consume``.
 
 import json
 import logging
+import re
 import threading
 
+import click
 import retryrmq
 from flask import Flask, current_app, request
 from flask.typing import ResponseReturnValue
+from probes import serve_probes
 
 QUEUE = "example.flask"
+ORDER_ID = re.compile(r"[\w-]{1,64}", re.ASCII)
 logger = logging.getLogger(__name__)
 app = Flask(__name__)
 app.config["SHOP"] = "Chairs and Co."
@@ -43,9 +47,10 @@ def unavailable(error: Exception) -> ResponseReturnValue:
 @app.post("/orders")
 def accept() -> ResponseReturnValue:
     match request.get_json():
-        case {"id": str(order)}:
+        case {"id": str(order)} if ORDER_ID.fullmatch(order):
             # Returns when the broker has confirmed: from then on the broker is responsible for the message.
-            broker().publish(QUEUE, json.dumps({"id": order}), message_id=order, content_type="application/json")
+            body = json.dumps({"id": order})
+            broker().publish(QUEUE, body, message_id=order, content_type="application/json", timeout="10s")
             return {"accepted": order}, 202
     return {"error": "an order needs an id"}, 400
 
@@ -62,7 +67,7 @@ def health() -> ResponseReturnValue:
 consumers = retryrmq.App()  # connects when it runs
 
 
-@consumers.consume(QUEUE, dlx=True, retry="exponential(500ms, max=1m, retries=8)", handler_timeout="30s")
+@consumers.consume(QUEUE, dlx=True, retry="exponential(500ms, max=1m, retries=8)", prefetch=2, handler_timeout="30s")
 def ship(msg: retryrmq.Message) -> None:
     with app.app_context():  # a handler runs on a thread of its own; extensions close what they opened at the end
         if msg.attempt == 1:
@@ -71,6 +76,9 @@ def ship(msg: retryrmq.Message) -> None:
 
 
 @app.cli.command("consume")
-def consume() -> None:
+@click.option("--probes", default=9419, show_default=True, help="The port of /healthz, /readyz and /metrics.")
+def consume(probes: int) -> None:
     """Handle orders until SIGTERM, then drain."""
+    logging.basicConfig(level=logging.INFO)  # shows why attempts fail
+    serve_probes(consumers, probes)
     consumers.run()

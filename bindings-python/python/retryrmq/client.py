@@ -66,7 +66,7 @@ class PublishOptions(TypedDict, total=False):
     delay: Duration
     #: How long the call takes at most: it waits that long for a connection, for the end of a memory or disk alarm, and for the confirm. Then it
     #: raises :class:`BrokerTimeoutError`, and a message that was not sent yet will not be. By default it waits 5 seconds for a connection, and 20
-    #: seconds in an alarm and for the confirm.
+    #: seconds in an alarm and for the confirm. While the broker confirms nothing, the 20 seconds double each time, up to 300.
     timeout: Duration
     #: Whether it is an error if no queue takes the message (AMQP ``mandatory``). On by default.
     mandatory: bool

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -35,6 +36,13 @@ func send(_ context.Context, m *retryrmq.Message) error {
 	return nil
 }
 
+// The message may not be stored, so the client should try again.
+func isUnavailable(err error) bool {
+	kinds := []error{retryrmq.ErrUnreachable, retryrmq.ErrConnectionLost, retryrmq.ErrTimeout, retryrmq.ErrNotConfirmed,
+		retryrmq.ErrClosed, context.DeadlineExceeded}
+	return slices.ContainsFunc(kinds, func(kind error) bool { return errors.Is(err, kind) })
+}
+
 func run(ctx context.Context) error {
 	conn, err := retryrmq.DialEnv(ctx, retryrmq.AppVersion("1.4.0"))
 	if err != nil {
@@ -50,9 +58,15 @@ func run(ctx context.Context) error {
 			return
 		}
 		body, _ := json.Marshal(mail)
-		if err := conn.Publish(r.Context(), retryrmq.Publishing{RoutingKey: queue, Body: body}); err != nil {
+		ctx, cancel := context.WithTimeout(r.Context(), 10*time.Second)
+		defer cancel()
+		if err := conn.Publish(ctx, retryrmq.Publishing{RoutingKey: queue, Body: body}); err != nil {
 			log.Print(err) // not for the client: it names the broker
-			http.Error(w, "try again later", http.StatusServiceUnavailable)
+			if isUnavailable(err) {
+				http.Error(w, "try again later", http.StatusServiceUnavailable)
+			} else {
+				http.Error(w, "something went wrong", http.StatusInternalServerError)
+			}
 			return
 		}
 		w.WriteHeader(http.StatusAccepted)

@@ -21,7 +21,7 @@ def database_connections(msg: retryrmq.Message, call_next: retryrmq.CallNext) ->
 consumers = retryrmq.App(middleware=[database_connections])  # connects when it runs
 
 
-@consumers.consume(QUEUE, dlx=True, retry="exponential(500ms, max=1m, retries=8)", handler_timeout="30s")
+@consumers.consume(QUEUE, dlx=True, retry="exponential(500ms, max=1m, retries=8)", prefetch=2, handler_timeout="30s")
 def ship(msg: retryrmq.Message) -> None:
     number = msg.json()["id"]
     if msg.attempt == 1:

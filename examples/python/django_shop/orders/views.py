@@ -1,5 +1,6 @@
 import json
 import logging
+import re
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
@@ -7,6 +8,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from .broker import QUEUE, broker
 
+ORDER_ID = re.compile(r"[\w-]{1,64}", re.ASCII)
 logger = logging.getLogger(__name__)
 
 
@@ -14,12 +16,16 @@ logger = logging.getLogger(__name__)
 @require_POST
 def accept(request: HttpRequest) -> HttpResponse:
     try:
-        order = str(json.loads(request.body)["id"])
-    except (ValueError, KeyError, TypeError):
-        return JsonResponse({"error": "an order needs an id"}, status=400)
-    # Returns when the broker has confirmed: from then on the broker is responsible for the message.
-    broker().publish(QUEUE, json.dumps({"id": order}), message_id=order, content_type="application/json")
-    return JsonResponse({"accepted": order}, status=202)
+        order = json.loads(request.body)
+    except ValueError:
+        order = None
+    match order:
+        case {"id": str(number)} if ORDER_ID.fullmatch(number):
+            # Returns when the broker has confirmed: from then on the broker is responsible for the message.
+            body = json.dumps({"id": number})
+            broker().publish(QUEUE, body, message_id=number, content_type="application/json", timeout="10s")
+            return JsonResponse({"accepted": number}, status=202)
+    return JsonResponse({"error": "an order needs an id"}, status=400)
 
 
 @require_GET

@@ -14,5 +14,12 @@ DATABASES = {
         "NAME": os.environ.get("DATABASE", Path(__file__).resolve().parents[1] / "shop.sqlite3"),
     }
 }
+# Shows why attempts fail.
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "handlers": {"console": {"class": "logging.StreamHandler"}},
+    "loggers": {"retryrmq": {"handlers": ["console"], "level": "INFO"}},
+}
 TIME_ZONE = "UTC"
 USE_TZ = True

@@ -1,12 +1,14 @@
 //! A web service that publishes, consumes, serves `/metrics` and stops cleanly: `POST /orders`, `GET /metrics`, `GET /health`.
 
+use std::time::Duration;
+
 use axum::{
     Router,
     extract::State,
     http::{StatusCode, header},
     routing::{get, post},
 };
-use retryrmq::{Client, ClientOptions, Message, Publish};
+use retryrmq::{Client, ClientOptions, ErrorKind, Message, Publish};
 use tokio::signal::{
     ctrl_c,
     unix::{SignalKind, signal},
@@ -14,16 +16,20 @@ use tokio::signal::{
 
 const QUEUE: &str = "example.web";
 
-async fn order(State(rmq): State<Client>, body: String) -> (StatusCode, String) {
-    match rmq.publish(Publish::to_queue(QUEUE, body)).await {
-        Ok(()) => (StatusCode::ACCEPTED, "taken\n".to_owned()), // the broker has it
-        Err(why) => {
-            eprintln!("{why}"); // not for the client: it names the broker
-            (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "try again later\n".to_owned(),
-            )
-        }
+async fn order(State(rmq): State<Client>, body: String) -> (StatusCode, &'static str) {
+    let message = Publish::to_queue(QUEUE, body).timeout(Duration::from_secs(10));
+    let Err(why) = rmq.publish(message).await else {
+        return (StatusCode::ACCEPTED, "taken\n"); // the broker has it
+    };
+    eprintln!("{why}"); // not for the client: it names the broker
+    match why.kind() {
+        // The message may not be stored, so the client should try again.
+        ErrorKind::Unreachable
+        | ErrorKind::ConnectionLost
+        | ErrorKind::Timeout
+        | ErrorKind::NotConfirmed
+        | ErrorKind::Closed => (StatusCode::SERVICE_UNAVAILABLE, "try again later\n"),
+        _ => (StatusCode::INTERNAL_SERVER_ERROR, "something went wrong\n"),
     }
 }
 
