@@ -111,11 +111,7 @@ pub(super) struct Incident {
     #[serde(default)]
     pub(super) raised: bool,
     /// The gravest failure of a silence.
-    #[serde(
-        default,
-        alias = "unsaid",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, alias = "unsaid", skip_serializing_if = "Option::is_none")]
     pub(super) withheld: Option<Severity>,
 }
 
