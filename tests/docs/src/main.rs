@@ -1,8 +1,11 @@
-//! `retryrmq-docs check`, `renew`, `ran FOLDER`, `book FOLDER`, `site FOLDER`: see the library.
+//! `retryrmq-docs check`, `renew`, `ran test|test-all FOLDER`, `book FOLDER`, `site FOLDER`: see the library.
 
 use std::{env, path::Path, process::ExitCode};
 
-use retryrmq_docs::{book, folds, links, retired_words, site, snippets, test_names};
+use retryrmq_docs::{
+    book, folds, links, retired_words, site, snippets,
+    test_names::{self, Run},
+};
 
 fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();
@@ -26,10 +29,13 @@ fn main() -> ExitCode {
             }
             Err(why) => vec![why],
         },
-        ["ran", folder] => match test_names::not_run(Path::new(folder)) {
-            Ok(silent) => silent,
-            Err(why) => vec![why],
-        },
+        ["ran", run @ ("test" | "test-all"), folder] => {
+            let run = match run {
+                "test" => Run::Test,
+                _ => Run::TestAll,
+            };
+            test_names::not_run(Path::new(folder), run).unwrap_or_else(|why| vec![why])
+        }
         ["book", folder] => book::write(Path::new(folder)).err().into_iter().collect(),
         ["site", folder] => {
             let (count, faults) = site::faults(Path::new(folder));
@@ -40,7 +46,7 @@ fn main() -> ExitCode {
             faults
         }
         _ => vec![
-            "usage: retryrmq-docs check | renew | ran FOLDER | book FOLDER | site FOLDER"
+            "usage: retryrmq-docs check | renew | ran test|test-all FOLDER | book FOLDER | site FOLDER"
                 .to_owned(),
         ],
     };

@@ -25,6 +25,12 @@ pub struct Test {
     pub by_hand: bool,
 }
 
+impl Test {
+    fn named(&self) -> String {
+        format!("{} {}", self.file.display(), self.name)
+    }
+}
+
 /// Every test of the repository.
 #[must_use]
 pub fn all() -> Vec<Test> {
@@ -73,11 +79,22 @@ const LANGUAGES: [(&str, &[&str]); 5] = [
     ("spring", &["integrations/spring", "examples/java"]),
 ];
 
-/// The tests that have to run without a hand and are in none of the logs. Of a language whose tool is missing there are none.
+/// Which of the two runs, and so which cell of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Run {
+    /// `make test`
+    Test,
+    /// `make test-all`
+    TestAll,
+}
+
+/// The tests that have to run without a hand and are in none of the logs. Of a language whose tool is missing there are none, and none of
+/// those that the table leaves to the other run.
 ///
 /// # Errors
 /// When the folder has no logs.
-pub fn not_run(logs: &Path) -> Result<Vec<String>, String> {
+pub fn not_run(logs: &Path, run: Run) -> Result<Vec<String>, String> {
+    let rows = rows(&read(Path::new(TABLE))?);
     let unread = |why| format!("{}: {why}", logs.display());
     let says = |file: String, words: &str| {
         fs::read(logs.join(file)).is_ok_and(|text| String::from_utf8_lossy(&text).contains(words))
@@ -107,7 +124,10 @@ pub fn not_run(logs: &Path) -> Result<Vec<String>, String> {
             let is_rust = test.file.extension().is_some_and(|kind| kind == "rs");
             !is_rust && missing.iter().any(|folder| test.file.starts_with(folder))
         };
-        !test.by_hand && !text.contains(&test.name) && !is_missing()
+        !test.by_hand
+            && !text.contains(&test.name)
+            && !is_missing()
+            && !is_left_out(test, &rows, run)
     };
     Ok(all()
         .into_iter()
@@ -141,31 +161,41 @@ fn rows(text: &str) -> Vec<Row> {
         .collect()
 }
 
+/// The row of a test: that of the longest place that it is in.
+fn row_of(test: &Test, rows: &[Row]) -> Option<usize> {
+    let named = test.named();
+    let fits = |place: &&String| {
+        **place == named || !test.by_hand && test.file.starts_with(place.as_str())
+    };
+    let best = rows.iter().enumerate().filter_map(|(at, row)| {
+        let longest = row.places.iter().filter(fits).map(String::len).max()?;
+        Some((longest, at))
+    });
+    best.max().map(|(_, at)| at)
+}
+
+/// Whether the table leaves a test to the other run.
+fn is_left_out(test: &Test, rows: &[Row], run: Run) -> bool {
+    let cell = match run {
+        Run::Test => 0,
+        Run::TestAll => 1,
+    };
+    row_of(test, rows).is_some_and(|at| rows[at].runs.get(cell).is_some_and(|cell| cell == "-"))
+}
+
 fn faults_of(tests: &[Test], rows: &[Row]) -> Vec<String> {
     let mut faults = Vec::new();
     let mut used = vec![false; rows.len()];
     for test in tests {
-        let file = test.file.display();
-        let named = format!("{file} {}", test.name);
-        let fits = |place: &&String| {
-            **place == named || !test.by_hand && test.file.starts_with(place.as_str())
-        };
-        let best = rows
-            .iter()
-            .enumerate()
-            .filter_map(|(at, row)| {
-                let longest = row.places.iter().filter(fits).map(String::len).max()?;
-                Some((longest, at))
-            })
-            .max();
-        match best {
+        let named = test.named();
+        match row_of(test, rows) {
             None if test.by_hand => faults.push(format!(
                 "{TABLE}: no row says who runs `{named}`, which is ignored"
             )),
             None => faults.push(format!(
                 "{TABLE}: no row says where {named} runs: add its folder to the table"
             )),
-            Some((_, at)) => {
+            Some(at) => {
                 used[at] = true;
                 if rows[at]
                     .runs
@@ -322,5 +352,12 @@ mod tests {
             runs: vec!["-".into(), "-".into()],
         }];
         assert!(faults_of(&fine[..1], &nowhere)[0].contains("runs nowhere"));
+        let nightly = [Row {
+            places: vec!["core".into()],
+            runs: vec!["-".into(), "all".into()],
+        }];
+        assert!(is_left_out(&fine[0], &nightly, Run::Test));
+        assert!(!is_left_out(&fine[0], &nightly, Run::TestAll));
+        assert!(!is_left_out(&fine[0], &rows, Run::Test));
     }
 }
