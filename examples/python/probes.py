@@ -10,7 +10,7 @@ def serve_probes(app: retryrmq.App, port: int) -> None:
     """Answers on threads of its own, until the process ends."""
 
     class Probes(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802
+        def do_GET(self) -> None:
             kind = "text/plain; charset=utf-8"
             trouble = app.trouble()
             if self.path == "/healthz":  # the process responds: the broker is not asked
