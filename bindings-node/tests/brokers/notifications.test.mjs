@@ -120,7 +120,8 @@ test('numbers of operations and subscriptions have no end', async (t) => {
   t.after(() => connected) // as above: what is let go closes, which interrupts what it was asked for
   const listening = new native.ListenerFlag()
   listening.begin()
-  connected.subscribe(notifications, far + 2, new native.Options(JSON.stringify({ queue: orders })), far + 3, listening)
+  const subscribing = connected.subscribe(notifications, far + 2, new native.Options(JSON.stringify({ queue: orders })), far + 3, listening)
+  t.after(() => subscribing.giveUp()) // as above
   const subscription = await answer(far + 2)
   assert.equal(subscription.listen(notifications, far + 3), 'none')
   await publish(await client(t), orders, 1)

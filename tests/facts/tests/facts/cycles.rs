@@ -1,10 +1,13 @@
 //! When a broker takes a message for one that goes round in circles, and drops it in silence.
 
+use std::time::Duration;
+
 use lapin::BasicProperties;
 use lapin::options::BasicRejectOptions;
 use lapin::types::AMQPValue;
 use retryrmq_facts::*;
 use retryrmq_harness::{QueueType, Version, eventually, on_every_broker, on_every_queue_type};
+use tokio::time::sleep;
 
 /// Fact 8.
 #[tokio::test]
@@ -52,6 +55,8 @@ async fn one_rejection_before_it_only_expires_saves_a_message_on_3_10_only() {
                 break; // it has expired twice in the work queue, and here it is
             }
             requeue(&message).await;
+            // It expires only while nobody holds it.
+            sleep(Duration::from_millis(100)).await;
         }
     })
     .await;

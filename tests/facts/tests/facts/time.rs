@@ -65,8 +65,8 @@ async fn a_queue_expires_although_it_is_purged_again_and_again() {
         let amqp = vhost.connect().await;
         let expires = || table([("x-expires", int(2_000))]);
         let declare = || amqp.declare_with("clock", QueueType::Classic, expires());
+        let declared = Instant::now(); // before the broker's clock starts
         declare().await;
-        let declared = Instant::now();
         let gone = || async {
             let channel = amqp.new_channel().await;
             let purged = channel.queue_purge("clock".into(), QueuePurgeOptions::default());
@@ -94,9 +94,9 @@ async fn a_queue_expires_although_its_marker_is_asked_for_again_and_again() {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let expires = table([("x-expires", int(2_000))]);
+        let declared = Instant::now(); // before the broker's clock starts
         amqp.declare_with("clock", QueueType::Classic, expires)
             .await;
-        let declared = Instant::now();
         mark(&amqp, "clock").await;
         eventually(DEADLINE, "its marker goes with it", || async {
             declare_marker(&amqp, "clock").await.unwrap();
