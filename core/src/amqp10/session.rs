@@ -3,12 +3,16 @@
 //! It is our own because messages must pass unchanged, whatever is in them: the clients there are decode each section into types of their
 //! own, and refuse some that RabbitMQ accepts.
 
-use std::{collections::VecDeque, fmt};
+use std::{collections::VecDeque, fmt, time::Duration};
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    time::timeout,
+};
 
 use super::value::{
-    FALSE, Reader, TRUE, Value, binary, boolean, described, list, null, string, symbol, ubyte, uint,
+    FALSE, Reader, TRUE, Value, binary, boolean, described, list, map, null, small_int, string,
+    symbol, ubyte, uint,
 };
 
 const MECHANISMS: u64 = 0x40;
@@ -37,6 +41,10 @@ const SASL: u8 = 1;
 const FRAME_MAX: u32 = 131_072;
 /// What a frame needs besides a part of the message.
 const OVERHEAD: usize = 512;
+/// The priority of a consumer that is to get messages before all others. By default it is 0.
+const HIGHEST_PRIORITY: i8 = i8::MAX;
+/// How often somebody who waits for a message is asked whether it goes on.
+const OFTEN: Duration = Duration::from_millis(100);
 /// How many frames the broker may send before we have to tell it to go on.
 const WINDOW: u32 = i32::MAX.unsigned_abs();
 
@@ -102,6 +110,12 @@ impl Frame {
     }
 }
 
+/// Which end of a link is ours.
+enum Role {
+    Sender,
+    Receiver { priority: Option<i8> },
+}
+
 /// A link of ours: its handle is its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Link(u32);
@@ -128,6 +142,8 @@ pub(crate) struct Session<S> {
     /// for the rest.
     is_mid_frame: bool,
     is_mid_message: bool,
+    /// The first byte of the next frame, if it has come.
+    first: Option<u8>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
@@ -152,6 +168,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             largest: None,
             is_mid_frame: false,
             is_mid_message: false,
+            first: None,
         };
         session.log_in(login, host).await?;
         greet(&mut session.stream, 0).await?;
@@ -193,10 +210,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         }
     }
 
-    /// Reads from a queue. Nothing comes before [`drain`](Self::drain).
+    /// Reads from a queue. Nothing comes before [`drain`](Self::drain) or [`wait`](Self::wait).
     pub(crate) async fn read_from(&mut self, queue: &str) -> Result<Link> {
+        self.read(queue, None).await
+    }
+
+    /// The same, and what comes to the queue comes here first, unless other consumers have a higher priority.
+    pub(crate) async fn read_before_others(&mut self, queue: &str) -> Result<Link> {
+        self.read(queue, Some(HIGHEST_PRIORITY)).await
+    }
+
+    async fn read(&mut self, queue: &str, priority: Option<i8>) -> Result<Link> {
         let source = described(SOURCE, &list(&[string(&address(queue))]));
-        self.attach(true, source, described(TARGET, &list(&[])))
+        let target = described(TARGET, &list(&[]));
+        self.attach(Role::Receiver { priority }, source, target)
             .await
     }
 
@@ -204,14 +231,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     pub(crate) async fn publish_to(&mut self, queue: &str) -> Result<Link> {
         let target = described(TARGET, &list(&[string(&address(queue))]));
         let link = self
-            .attach(false, described(SOURCE, &list(&[])), target)
+            .attach(Role::Sender, described(SOURCE, &list(&[])), target)
             .await?;
         // The broker grants credit, and only then takes a message.
         self.answer(FLOW).await?;
         Ok(link)
     }
 
-    async fn attach(&mut self, receives: bool, source: Vec<u8>, target: Vec<u8>) -> Result<Link> {
+    async fn attach(&mut self, role: Role, source: Vec<u8>, target: Vec<u8>) -> Result<Link> {
+        let receives = matches!(role, Role::Receiver { .. });
         let link = Link(u32::try_from(self.counts.len()).unwrap_or(u32::MAX));
         let mut attach = vec![
             string(&format!("link-{}", link.0)),
@@ -222,8 +250,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             source,
             target,
         ];
-        if !receives {
-            attach.extend([null(), null(), uint(0)]);
+        match role {
+            Role::Sender => attach.extend([null(), null(), uint(0)]),
+            Role::Receiver { priority: None } => {}
+            Role::Receiver {
+                priority: Some(priority),
+            } => {
+                attach.resize(13, null());
+                let priority = [symbol("rabbitmq:priority"), small_int(priority)].concat();
+                attach.push(map(2, &priority));
+            }
         }
         self.send(ATTACH, &attach, &[]).await?;
         let answer = self.answer(ATTACH).await?;
@@ -296,6 +332,32 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             *count = at_the_end;
         }
         Ok(came)
+    }
+
+    /// Waits until a message is ready, as long as it goes on, and passes that on. Returns how many came.
+    pub(crate) async fn wait(
+        &mut self,
+        link: Link,
+        goes_on: impl Fn() -> bool,
+        mut each: impl FnMut(Delivery),
+    ) -> Result<u32> {
+        self.grant(link, 1, false, false).await?;
+        while self.came.is_empty() && goes_on() {
+            if let Ok(begun) = timeout(OFTEN, self.begin_frame()).await {
+                begun?;
+                let frame = self.frame(AMQP).await?;
+                self.note(frame)?;
+            }
+        }
+        let Some(delivery) = self.came.pop_front() else {
+            // It may come in this moment, and the credit for it ends with that.
+            return self.drain(link, 1, each).await;
+        };
+        if let Some(count) = self.counts.get_mut(link.0 as usize) {
+            *count = count.wrapping_add(1);
+        }
+        each(delivery);
+        Ok(1)
     }
 
     /// Publishes a message, and waits until the broker has stored it; whether it has.
@@ -467,17 +529,27 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         Ok(())
     }
 
+    /// Waits for the first byte of a frame. Whoever gives up before it leaves nothing behind.
+    async fn begin_frame(&mut self) -> Result<u8> {
+        if let Some(first) = self.first {
+            return Ok(first);
+        }
+        let mut first = [0];
+        if self.stream.read(&mut first).await? == 0 {
+            return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
+        }
+        self.first = Some(first[0]);
+        Ok(first[0])
+    }
+
     async fn frame(&mut self, kind: u8) -> Result<Frame> {
         loop {
             if self.is_mid_frame {
                 return Err(CUT_OFF);
             }
-            let mut head = [0; 8];
-            // Whoever gives up before the first byte leaves nothing behind.
-            if self.stream.read(&mut head[..1]).await? == 0 {
-                return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
-            }
+            let mut head = [self.begin_frame().await?; 8];
             self.is_mid_frame = true;
+            self.first = None;
             self.stream.read_exact(&mut head[1..]).await?;
             let [a, b, c, d, offset, is, ..] = head;
             let size = u32::from_be_bytes([a, b, c, d]);

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     Client, Error, ErrorKind, Event, Plan, Result,
-    amqp10::{Failure, Found, Link, Message},
+    amqp10::{Delivery as Delivery10, Failure, Found, Link, Message},
     connection::{Connection, Session10},
     topology::{
         SAFE_AGE,
@@ -87,6 +87,9 @@ impl ScanRange {
 const HIDDEN: &str = "RabbitMQ closed the connection that asked for it, and nothing that is seen in it explains that: its annotation \
                       `x-delivery-count` or `x-acquired-count` may be of a type that AMQP 0-9-1 does not have, and RabbitMQ shows its own count \
                       instead";
+
+/// How many other messages a consumer holds at most that waits for one to come back to the queue.
+const MOST_HELD: u32 = 16;
 
 /// How many messages end a look at single ones at most. A quorum queue returns each of them behind the others, so the first one may be any.
 pub(super) const FEW: u32 = 2;
@@ -180,7 +183,26 @@ impl<'a> QueueReader<'a> {
     ) -> Result<Self> {
         let mut session = open(client, connection, queue).await?;
         let link = in_time(queue, session.read_from(queue)).await?;
-        Ok(Self {
+        Ok(Self::new(session, link, queue, reach))
+    }
+
+    /// Begins to wait for what comes to a queue, before all consumers of AMQP 0-9-1.
+    ///
+    /// # Errors
+    /// Those of connecting, and of [`in_time`].
+    async fn begin_before_others(
+        client: &Client,
+        connection: &Connection,
+        queue: &'a str,
+    ) -> Result<Self> {
+        let mut session = open(client, connection, queue).await?;
+        let link = in_time(queue, session.read_before_others(queue)).await?;
+        let reach = ScanRange::Near(MOST_HELD);
+        Ok(Self::new(session, link, queue, reach))
+    }
+
+    fn new(session: Session10, link: Link, queue: &'a str, reach: ScanRange) -> Self {
+        Self {
             session,
             link,
             queue,
@@ -188,7 +210,7 @@ impl<'a> QueueReader<'a> {
             reach,
             largest: 0,
             held: None,
-        })
+        }
     }
 
     /// Passes some more messages on; whether there may be others.
@@ -209,12 +231,32 @@ impl<'a> QueueReader<'a> {
     async fn take(&mut self, most: u32, mut each: impl FnMut(u32, Vec<u8>)) -> Result<u32> {
         let (held, largest) = (&mut self.held, &mut self.largest);
         let read = self.session.drain(self.link, most, |delivery| {
-            let number = delivery.number;
-            *held = Some((held.map_or(number, |(first, _)| first), number));
-            *largest = delivery.payload.len().max(*largest);
-            each(number, delivery.payload);
+            keep(held, largest, &delivery);
+            each(delivery.number, delivery.payload);
         });
         delivered(self.queue, read).await
+    }
+
+    /// Waits for the next message, as long as it goes on. Returns whether one came.
+    ///
+    /// # Errors
+    /// Those of [`delivered`].
+    async fn wait(
+        &mut self,
+        goes_on: impl Fn() -> bool,
+        mut each: impl FnMut(u32, Vec<u8>),
+    ) -> Result<bool> {
+        if self.left == 0 {
+            return Ok(false);
+        }
+        let (held, largest) = (&mut self.held, &mut self.largest);
+        let read = self.session.wait(self.link, goes_on, |delivery| {
+            keep(held, largest, &delivery);
+            each(delivery.number, delivery.payload);
+        });
+        let came = delivered(self.queue, read).await?;
+        self.left -= came;
+        Ok(came > 0)
     }
 
     /// Gives a message back, and reads on later.
@@ -280,6 +322,13 @@ impl<'a> QueueReader<'a> {
     }
 }
 
+/// Takes note of a message that came and is held.
+fn keep(held: &mut Option<(u32, u32)>, largest: &mut usize, delivery: &Delivery10) {
+    let number = delivery.number;
+    *held = Some((held.map_or(number, |(first, _)| first), number));
+    *largest = delivery.payload.len().max(*largest);
+}
+
 /// Moves each message of the queue `from`, within reach, that RabbitMQ cannot deliver over AMQP 0-9-1. `declares`: the queue for them may be
 /// created. What was moved comes with the error that ended the look, if one did.
 ///
@@ -310,13 +359,24 @@ pub(crate) async fn set_aside(
             _ => Ok(()),
         };
     }
-    if !mover.moved.causes.is_empty() {
-        client.has_moved();
-    }
-    match scanned {
-        Err(error) if !is_blocked(&error) => (mover.moved, Err(error)),
-        _ => (mover.moved, Ok(())),
-    }
+    mover.end(scanned)
+}
+
+/// Waits in a queue, before its consumers, for messages that RabbitMQ cannot deliver over AMQP 0-9-1, and moves them. Such a message goes from one
+/// consumer to the next as it ends the connection of each. Ends with the first one, after some others, or when it does not go on.
+///
+/// # Errors
+/// Those of [`set_aside`].
+pub(crate) async fn set_aside_next(
+    client: &Client,
+    connection: &Connection,
+    work: &str,
+    declares: bool,
+    goes_on: impl Fn() -> bool,
+) -> (Moved, Result<()>) {
+    let mut mover = Mover::new(client, connection, work, declares);
+    let scanned = mover.wait_for_one(work, goes_on).await;
+    mover.end(scanned)
 }
 
 /// Moves the messages among the first `most` that end the connection which asks for them over AMQP 0-9-1, although nothing in them is seen that
@@ -335,15 +395,8 @@ pub(crate) async fn set_aside_counted(
     declares: bool,
 ) -> (Moved, Result<()>) {
     let mut mover = Mover::new(client, connection, work, declares);
-    let mut scanned = mover.scan_for_suspects(from, most, trial).await;
-    if scanned.as_ref().err().is_some_and(is_blocked) {
-        mover.moved.ended_early = scanned.err();
-        scanned = Ok(());
-    }
-    if !mover.moved.causes.is_empty() {
-        client.has_moved();
-    }
-    (mover.moved, scanned)
+    let scanned = mover.scan_for_suspects(from, most, trial).await;
+    mover.end(scanned)
 }
 
 /// Whether copies can be put into the queue for such messages, which reads no message.
@@ -410,6 +463,42 @@ impl<'a> Mover<'a> {
             in_order: 0,
             blocked: 0,
             moved: Moved::default(),
+        }
+    }
+
+    /// What it has moved, with the error that ended it for another reason than a message.
+    fn end(mut self, scanned: Result<()>) -> (Moved, Result<()>) {
+        if !self.moved.causes.is_empty() {
+            self.client.has_moved();
+        }
+        match scanned {
+            Err(error) if is_blocked(&error) => {
+                self.moved.ended_early.get_or_insert(error);
+                (self.moved, Ok(()))
+            }
+            scanned => (self.moved, scanned),
+        }
+    }
+
+    async fn wait_for_one(&mut self, from: &str, goes_on: impl Fn() -> bool) -> Result<()> {
+        let mut reading =
+            QueueReader::begin_before_others(self.client, self.connection, from).await?;
+        loop {
+            let mut found = Vec::new();
+            let came = reading
+                .wait(&goes_on, |number, payload| {
+                    if let Some(message) = Message::read(payload) {
+                        found.extend(self.obstructed(number, message));
+                    }
+                })
+                .await?;
+            let is_found = !found.is_empty();
+            if let Err(error) = self.move_these(&mut reading, from, found).await {
+                return self.not_moved(reading, error).await;
+            }
+            if is_found || !came {
+                return reading.end().await;
+            }
         }
     }
 

@@ -146,6 +146,11 @@ impl Suspects {
         }
     }
 
+    /// Whether no connection ended for any message that was seen.
+    pub(super) fn are_none(self) -> bool {
+        self.died == 0
+    }
+
     /// Whether trying these is worth what it costs: they are few, or it is the last chance.
     pub(super) fn are_few(self, is_last: bool) -> bool {
         self.died >= Trial::COSTLY.least_died && (self.count <= MOST_AT_A_COST || is_last)

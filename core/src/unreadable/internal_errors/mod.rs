@@ -14,7 +14,9 @@ use tracing::debug;
 
 use self::tries::{ConsumeTries, LastScan, forbids, is_one_more};
 use super::{
-    set_aside::{FEW, Moved, ScanRange, can_set_aside, set_aside, set_aside_counted},
+    set_aside::{
+        FEW, Moved, ScanRange, can_set_aside, set_aside, set_aside_counted, set_aside_next,
+    },
     suspects::Trial,
 };
 use crate::{
@@ -274,14 +276,7 @@ impl InternalErrors {
         let scanned = match self.step(suspect, seen) {
             Ok(Step::Consume) => return Ok(self.one_by_one(prefetch)),
             Ok(Step::Look(reach)) => {
-                let search = async |trial: Option<(u32, Trial)>| {
-                    let (moved, scanned) = match trial {
-                        Some(trial) => {
-                            let queues = (queue, queue);
-                            set_aside_counted(client, connection, queues, trial, declares).await
-                        }
-                        None => set_aside(client, connection, queue, queue, reach, declares).await,
-                    };
+                let report = |(moved, scanned): (Moved, Result<()>)| {
                     moved.tell(queue, queue);
                     if let Some(event) = moved.event(queue) {
                         tell(event);
@@ -292,18 +287,32 @@ impl InternalErrors {
                     self.tries().has_moved |= !moved.causes.is_empty();
                     self.scanned(suspect, scanned.map(|()| moved))
                 };
-                let mut scanned = search(None).await;
+                let search = || set_aside(client, connection, queue, queue, reach, declares);
+                let mut scanned = report(search().await);
+                let until = Instant::now() + LEFT_TO_OTHERS + SPREAD.mul_f64(fastrand::f64());
+                if scanned.is_ok() && self.has_found_nothing() && self.waits_in_queue(suspect) {
+                    let goes_on = || Instant::now() < until && !self.is_explained(client.reasons());
+                    let (moved, awaited) =
+                        set_aside_next(client, connection, queue, declares, goes_on).await;
+                    if !moved.found_nothing() {
+                        scanned = report((moved, awaited));
+                    }
+                }
                 if scanned.is_ok() && self.has_found_nothing() {
-                    if self.waits_for_others(client).await {
+                    // Of many consumers each loses its connection to the same message, and one of them may move it.
+                    if self.is_explained_until(client, until).await {
                         return Ok(self.one_by_one(prefetch));
                     }
                     if suspect.is_free {
-                        scanned = search(None).await;
+                        scanned = report(search().await);
                     }
                     if scanned.is_ok()
                         && let Some(trial) = self.next_trial(suspect)
                     {
-                        scanned = search(Some(trial)).await;
+                        let queues = (queue, queue);
+                        let tried =
+                            set_aside_counted(client, connection, queues, trial, declares).await;
+                        scanned = report(tried);
                     }
                 }
                 scanned
@@ -340,10 +349,10 @@ impl InternalErrors {
         matches!(tries.last, LastScan::Clean) && !tries.has_moved
     }
 
-    /// Leaves others the time to find the message. Returns whether another consumer of the client has found it.
-    async fn waits_for_others(&self, client: &Client) -> bool {
-        let until = Instant::now() + LEFT_TO_OTHERS + SPREAD.mul_f64(fastrand::f64());
-        self.is_explained_until(client, until).await
+    /// Whether a consumer waits in its queue for the message, before it consumes again. On its way from one consumer to the next, no look sees it.
+    /// Where that counts as a delivery, it waits only if no connection ended for what the look saw.
+    fn waits_in_queue(&self, suspect: SuspectQueue<'_>) -> bool {
+        !suspect.is_classic && (suspect.is_free || self.tries().suspects.are_none())
     }
 
     /// Waits until then, or until another consumer of the client has found a reason. Returns whether one has.

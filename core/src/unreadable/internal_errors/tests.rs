@@ -83,6 +83,30 @@ fn an_end_for_another_reason_is_no_suspicion() {
 }
 
 #[test]
+fn it_waits_in_the_queue_for_what_no_look_has_seen() {
+    let waits = |scanned, suspect| {
+        let mut internal_errors = InternalErrors::default();
+        lost(&mut internal_errors, true, SHORT, 0);
+        internal_errors.scanned(suspect, scanned).unwrap();
+        internal_errors.waits_in_queue(suspect)
+    };
+    let free = SuspectQueue {
+        is_free: true,
+        ..SUSPECT
+    };
+    let classic = SuspectQueue {
+        is_classic: true,
+        ..free
+    };
+    assert!(waits(moved(0), SUSPECT));
+    // It may be one of those that were seen, and to see it again would be another delivery.
+    assert!(!waits(suspected(), SUSPECT));
+    assert!(waits(suspected(), free));
+    // Nobody counts there.
+    assert!(!waits(moved(0), classic));
+}
+
+#[test]
 fn it_looks_farther_each_time_unless_a_look_is_free() {
     let mut internal_errors = InternalErrors::default();
     let mut scanned_queue = Vec::new();
