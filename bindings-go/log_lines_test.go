@@ -173,6 +173,25 @@ func TestALevelThatChangesLaterIsFollowed(t *testing.T) {
 	})
 }
 
+func TestOnlyAConsumerThatWasToldNothingOfDLXWarnsAtItsStart(t *testing.T) {
+	once(t, func(t *testing.T, s *fixture) {
+		for options, warnings := range map[*[]retryrmq.Option]int{{}: 1, {retryrmq.NoDLX()}: 0, {retryrmq.DLX()}: 0} {
+			var log safeBuffer
+			conn := s.dial(retryrmq.Logger(slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))))
+			queue := fmt.Sprintf("%s-%d", s.vhost, len(*options)) // other tests log as well
+			s.queue(queue, "classic")
+			c := s.consume(conn, queue, func(context.Context, *retryrmq.Message) error { return nil }, *options...)
+			if err := c.end(); err != nil {
+				t.Error(err)
+			}
+			_ = conn.Close() // and everything is logged
+			if count := strings.Count(log.String(), "dlx was not set"); count != warnings {
+				t.Errorf("%d warnings instead of %d: %s", count, warnings, log.String())
+			}
+		}
+	})
+}
+
 func TestAConnectionMayHaveALoggerOfItsOwn(t *testing.T) {
 	once(t, func(t *testing.T, s *fixture) {
 		var logs [2]safeBuffer

@@ -39,10 +39,18 @@ func newPlan(queue string, options []Option) (*plan, error) {
 }
 
 // DLX retries and parks failed messages. Without it a failed message is rejected without requeue, and the queue's own dead-lettering
-// decides; without a dead-letter exchange the broker drops it.
+// decides; without a dead-letter exchange the broker drops it. A consumer with neither DLX nor [NoDLX] logs a warning when it starts.
 func DLX() Option {
 	return func(p *plan) error {
 		p.given["dlx"] = true
+		return nil
+	}
+}
+
+// NoDLX rejects failed messages, as a consumer without [DLX] does, and silences the warning at its start: the queue's own dead-lettering decides.
+func NoDLX() Option {
+	return func(p *plan) error {
+		p.given["dlx"] = false
 		return nil
 	}
 }

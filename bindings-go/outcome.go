@@ -195,7 +195,7 @@ func (j *errorClassifier) report(level slog.Level, message string, attributes ..
 }
 
 func newErrorClassifier(plan *plan, options *native.Options, log *asyncLogger) errorClassifier {
-	return errorClassifier{fatal: plan.fatal, kinds: options.HasRules, dlx: plan.given["dlx"] != nil, log: log}
+	return errorClassifier{fatal: plan.fatal, kinds: options.HasRules, dlx: plan.given["dlx"] == true, log: log}
 }
 
 // The end of an attempt at m that returned err. A signal may stand anywhere in the chain; the outermost one decides.

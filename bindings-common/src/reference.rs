@@ -170,10 +170,10 @@ fn options() -> String {
         );
     }
     out.push_str(
-        "\nIn Rust these are methods of `Consumer` (`.dlx(true)`); both limits are fields of `Limits`. In Go they are functions (`DLX()`); `NoParking()` and\n\
-         `NoDeclare()` turn off what is on by default. Some options exist in one language only. Rust: `error_type` names types of errors. Node: `keepAlive`\n\
-         decides whether the consumer keeps the process alive, and `signal` is an `AbortSignal`. Go: `Events` sends events to a channel, and `OnReady` is\n\
-         called when the consumer has subscribed. The command: `--http`, `--count`, `--idle`, `--grace` and `--max-retry-after`.\n",
+        "\nIn Rust these are methods of `Consumer` (`.dlx(true)`); both limits are fields of `Limits`. In Go they are functions (`DLX()`); `NoDLX()`,\n\
+         `NoParking()` and `NoDeclare()` turn an option off. Some options exist in one language only. Rust: `error_type` names types of errors. Node:\n\
+         `keepAlive` decides whether the consumer keeps the process alive, and `signal` is an `AbortSignal`. Go: `Events` sends events to a channel, and\n\
+         `OnReady` is called when the consumer has subscribed. The command: `--http`, `--count`, `--idle`, `--grace` and `--max-retry-after`.\n",
     );
     out
 }

@@ -27,7 +27,7 @@ pub fn options() -> Vec<(&'static str, String, &'static str)> {
         (
             "dlx",
             "off".into(),
-            "Whether failed messages are retried and parked. If off, a failed message is rejected without requeue, and the queue's own dead-lettering applies.",
+            "Whether failed messages are retried and parked. If off, a failed message is rejected without requeue, and the queue's own dead-lettering applies. If the option is not given, the consumer also logs a warning when it starts.",
         ),
         (
             "retry",

@@ -119,6 +119,12 @@ class NotificationDispatcher {
     })
   }
 
+  /** Ends an operation that no native thread answers. */
+  answer(ticket: number, value?: unknown): void {
+    // Later, because an operation may be answered while it begins.
+    queueMicrotask(() => this.#take(ticket)?.resolve(value))
+  }
+
   /** A number for a subscription. */
   number(): number {
     return ++this.#numbers

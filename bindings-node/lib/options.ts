@@ -61,7 +61,8 @@ export interface ConsumerOptions {
   queue: string
   /**
    * Whether failed messages are retried and parked. Off by default: a failed message is rejected without requeue, and the queue's
-   * own dead-lettering decides. Without a dead-letter exchange the broker drops it.
+   * own dead-lettering decides. Without a dead-letter exchange the broker drops it. A consumer that does not get this option logs a
+   * warning when it starts; `false` silences it.
    */
   dlx?: boolean | undefined
   /** The policy for failures that no rule matches. The default is `exponential(1s, factor=4, max=5m, retries=5)`. Needs `dlx`. */

@@ -477,8 +477,27 @@ def test_log_lines_reach_logging(broker: Broker, caplog: pytest.LogCaptureFixtur
 
     asyncio.run(main())
     assert levels("dlx is off") == [logging.WARNING]
+    assert levels("dlx was not set") == [logging.WARNING]
     assert levels("did not exist and was created") == [logging.INFO]
     assert any(record.name == "retryrmq.handler" for record in caplog.records)
+
+
+def test_whoever_chose_about_dlx_is_not_warned_at_the_start(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    queue = broker.queue()
+
+    def warnings() -> list[str]:
+        lines = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+        return [line for line in lines if queue in line]
+
+    with retryrmq.connect_blocking(broker.url) as client:
+        for options in ({"dlx": True}, {"dlx": False}):
+            with client.consume(queue, **options):
+                pass
+    assert warnings() == []  # leaving the client logs what there is
+    with retryrmq.connect_blocking(broker.url) as client, client.consume(queue):
+        pass
+    (warning,) = warnings()
+    assert "dlx was not set" in warning
 
 
 def test_parked_messages_are_dropped_on_a_loop_and_their_history_has_the_version(broker: Broker) -> None:

@@ -23,7 +23,15 @@ def functions() -> list[object]:
             found += [public, *(member for _, member in inspect.getmembers(public, inspect.isfunction))]
         elif inspect.isfunction(public):
             found.append(public)
-    return [*found, retryrmq.testing.simulate, retryrmq.testing.simulate_blocking]
+    fake = retryrmq.testing.FakeClient
+    return [
+        *found,
+        retryrmq.testing.simulate,
+        retryrmq.testing.simulate_blocking,
+        fake.deliver,
+        fake.replace,
+        fake.published.fget,
+    ]
 
 
 @pytest.mark.parametrize("function", functions(), ids=lambda function: getattr(function, "__qualname__", "?"))

@@ -64,9 +64,28 @@ const NAMES: QueueNames = QueueNames {
     clock_queue,
 };
 
-/// What harms the messages of `queue` while they are retried: in the queue itself, and where they wait and are parked. Of what a policy
-/// or a feature flag does there AMQP says nothing.
-pub(crate) async fn harm_to(
+/// What harms messages while they are retried. The strategies dead-letter and native need the work queue's own settings.
+pub(crate) const HARM_TO_RETRIES: [Code; 5] = [
+    Code::WaitingExpires,
+    Code::ParkingLimited,
+    Code::ForeignPolicy,
+    Code::NotAtLeastOnce,
+    Code::DelayChanged,
+];
+
+/// Where messages that a consumer rejects are lost.
+pub(crate) const LOSS_OF_REJECTED: [Code; 5] = [
+    Code::NoRoute,
+    Code::LimitWithoutRoute,
+    Code::MissingExchange,
+    Code::DeadEnd,
+    Code::RouteWithoutKey,
+];
+
+/// The findings with these codes about `queue`, and about where its messages wait and are parked. Of what a policy or a feature flag does
+/// there AMQP says nothing.
+pub(crate) async fn findings_of(
+    codes: &[Code],
     queue: &str,
     management_client: &ManagementClient,
 ) -> Result<Vec<Finding>, CliError> {
@@ -81,27 +100,20 @@ pub(crate) async fn harm_to(
     .await?;
     let mut findings = examine(&snapshot);
     findings.retain(|finding| {
-        let harm = [
-            Code::WaitingExpires,
-            Code::ParkingLimited,
-            Code::ForeignPolicy,
-            Code::NotAtLeastOnce,
-            Code::DelayChanged,
-        ];
-        // The strategies dead-letter and native need the work queue's own settings.
         let is_of = |name: &String| work_queue_of(name) == Some(queue) || name == queue;
-        harm.contains(&finding.code) && finding.queues.iter().any(is_of)
+        codes.contains(&finding.code) && finding.queues.iter().any(is_of)
     });
     Ok(findings)
 }
 
-/// Logs what harms the messages of `queue`, as [`harm_to`] finds it, where `is_told` says so.
-pub(crate) async fn warn_of_harm(
+/// Logs what [`findings_of`] finds, where `is_told` says so.
+pub(crate) async fn warn_of(
+    codes: &[Code],
     queue: &str,
     management_client: &ManagementClient,
     mut is_told: impl FnMut(&Finding) -> bool,
 ) {
-    match harm_to(queue, management_client).await {
+    match findings_of(codes, queue, management_client).await {
         Ok(findings) => {
             for finding in findings.iter().filter(|finding| is_told(finding)) {
                 tracing::warn!(code = %finding.code, fix = finding.fix, "{}", finding.sentence);
@@ -114,10 +126,12 @@ pub(crate) async fn warn_of_harm(
 /// Logs what deletes messages from the parking queue of `queue`.
 pub(crate) async fn warn_of_lost_parking(queue: &str, management_client: &ManagementClient) {
     let parking = [parking_queue(queue), queue.to_owned()];
-    warn_of_harm(queue, management_client, |finding| {
-        finding.code == Code::ParkingLimited
-            && finding.queues.iter().any(|name| parking.contains(name))
-    })
+    warn_of(
+        &[Code::ParkingLimited],
+        queue,
+        management_client,
+        |finding| finding.queues.iter().any(|name| parking.contains(name)),
+    )
     .await;
 }
 

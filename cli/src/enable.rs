@@ -172,7 +172,7 @@ pub(crate) async fn run(
 
 /// What would take the dead letters away again where they are parked.
 async fn harm(queue: &str, management_client: &ManagementClient) -> Vec<Finding> {
-    doctor::harm_to(queue, management_client)
+    doctor::findings_of(&doctor::HARM_TO_RETRIES, queue, management_client)
         .await
         .unwrap_or_else(|why| {
             tracing::warn!(

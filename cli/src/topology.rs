@@ -91,7 +91,9 @@ pub(crate) async fn run(
         Some(examine(&options, &plan, global).await?)
     };
     let warnings = match &management_client {
-        Some(management_client) => Some(doctor::harm_to(&options.queue, management_client).await),
+        Some(management_client) => Some(
+            doctor::findings_of(&doctor::HARM_TO_RETRIES, &options.queue, management_client).await,
+        ),
         None => None,
     };
     let exit = findings.as_deref().map_or(Exit::Ok, verdict);

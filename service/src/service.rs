@@ -386,6 +386,7 @@ impl Service {
         let (health, turned) = (self.health.clone(), turns.clone());
         let subscribed = client
             .consumer(queue)
+            .dlx(false)
             .prefetch(self.options.prefetch)
             // A copy would say neither where a message died nor what is asked for.
             .requeue_unchanged(true)

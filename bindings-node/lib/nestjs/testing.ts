@@ -5,7 +5,7 @@ import type { Consumer } from '../consumer.js'
 import { InvalidOptionError } from '../errors.js'
 import type { ConsumerOptions, Handler } from '../options.js'
 import { type Body, type PublishOptions, outgoing } from '../publish.js'
-import { type Input, type Simulated, simulate } from '../testing.js'
+import { type Input, type Simulated, simulate } from '../simulation.js'
 
 /** A message that the code under test has published. */
 export interface PublishedMessage extends PublishOptions {

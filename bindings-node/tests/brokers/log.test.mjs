@@ -74,6 +74,24 @@ test('the lines are those of bindings-common/table.json', async (t) => {
   }
 })
 
+test('only a consumer that was told nothing of dlx warns at its start', async (t) => {
+  const rmq = await client(t)
+  const warned = []
+  const ignore = () => {}
+  setLogger({ error: (line) => warned.push(line), warn: (line) => warned.push(line), info: ignore, debug: ignore })
+  t.after(() => setLogger(false))
+  for (const options of [{ dlx: true }, { dlx: false }, {}]) {
+    const orders = await queue(t)
+    const consumer = await rmq.consume({ ...options, queue: orders }, () => {})
+    await consumer.close()
+    if ('dlx' in options) continue
+    const [line] = await until('the warning is logged', () => (warned.length > 0 ? warned : undefined))
+    assert.match(line, /dlx was not set/)
+    assert.ok(line.includes(orders), line)
+  }
+  assert.equal(warned.length, 1)
+})
+
 /** Where a logger writes JSON, a line for each object. */
 function sink() {
   const written = []

@@ -40,7 +40,7 @@ import * as v from 'valibot'
 import winston from 'winston'
 import * as z from 'zod'
 import { OpenTelemetry } from 'retryrmq/opentelemetry'
-import { liveObjects, simulate, type Simulated } from 'retryrmq/testing'
+import { FakeClient, liveObjects, simulate, type Published, type Simulated } from 'retryrmq/testing'
 
 abstract class Base extends Error {}
 class NotFound extends Base {
@@ -244,3 +244,16 @@ export function told(error: unknown): string {
   if (error instanceof RetryRmqError && error.code === 'unrootable') return 'nobody'
   return error instanceof RetryRmqError ? (error.code satisfies ErrorCode) : 'unknown'
 }
+
+async function faked(service: (rmq: Client) => Promise<void>): Promise<Simulated> {
+  const fake = new FakeClient({ middleware: [(_, next) => next()] })
+  await service(fake)
+  const first: Published | undefined = fake.published[0]
+  const delay: number | undefined = first?.delay
+  fake.publishError = delay === undefined ? undefined : new TooLargeError('no')
+  await fake.consume<{ id: number }>({ queue: 'orders' }, (msg) => void msg.json().id.toFixed())
+  // @ts-expect-error: no such option
+  new FakeClient({ url: 'amqp://localhost' })
+  return fake.deliver('orders', '{}', { headers: { a: 1 } })
+}
+void faked

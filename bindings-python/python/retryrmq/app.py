@@ -80,6 +80,8 @@ class App(AsyncOnly):
         )
         self._plans: list[Plan] = []
         self._client: Client | None = None
+        #: What connects instead, in a test.
+        self._replacement: Callable[[], Client] | None = None
         #: The connection that is being made, which may take long.
         self._connecting: Operation | None = None
         #: The consumer that is being started, which may take long.
@@ -175,14 +177,27 @@ class App(AsyncOnly):
             for plan in self._plans:
                 if self._stopping or self._client is None:
                     break
-                await self._start(Consumer(self._client._native, plan))
+                await self._start(self._client._consumer(plan))
         except BaseException:
             await self._end()
             raise
         return self
 
+    @contextlib.contextmanager
+    def _replacing_connection(self, connect: Callable[[], Client]) -> Iterator[None]:
+        """Within it, the app uses the client of ``connect`` instead of a connection of its own."""
+        if self._replacement is not None or self._loop is not None:
+            raise ClosedError("this app is already running, or another fake client replaces its connection")
+        self._replacement = connect
+        try:
+            yield
+        finally:
+            self._replacement = None
+
     async def _connect(self) -> Client | None:
         """The client; ``None`` if the app was stopped before it was connected."""
+        if self._replacement is not None:
+            return self._replacement()
         self._connecting = self._address.begin(asyncio.get_running_loop())
         try:
             return await self._address.connected(self._connecting)

@@ -38,6 +38,7 @@ from .options import (
     BodyHandler,
     ConsumerOptions,
     Handler,
+    Plan,
     checked_flag,
     checked_text,
     encoded,
@@ -280,7 +281,10 @@ class Client(_ClientBase, AsyncOnly):
         """
         if handler is None:
             refuse_without_handler(options)
-        return Consumer(self._native, plan(queue, handler, options, self._middleware.around_attempts))
+        return self._consumer(plan(queue, handler, options, self._middleware.around_attempts))
+
+    def _consumer(self, plan: Plan) -> Consumer:
+        return Consumer(self._native, plan)
 
     def parked(self, queue: str) -> ParkedMessages:
         """The messages parked for the work queue ``queue``, in ``<queue>.parked``. Use it with ``async with``."""
@@ -345,7 +349,10 @@ class BlockingClient(_ClientBase):
             raise InvalidTypeError("an `async def` handler needs an event loop; use retryrmq.connect, or an App")
         if handler is None:
             refuse_without_handler(options)
-        return BlockingConsumer(self._native, plan(queue, handler, options, self._middleware.around_attempts))
+        return self._consumer(plan(queue, handler, options, self._middleware.around_attempts))
+
+    def _consumer(self, plan: Plan) -> BlockingConsumer:
+        return BlockingConsumer(self._native, plan)
 
     def parked(self, queue: str) -> BlockingParkedMessages:
         """The messages parked for the work queue ``queue``, in ``<queue>.parked``. Use it with ``with``."""

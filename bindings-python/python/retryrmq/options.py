@@ -68,7 +68,8 @@ class ConsumerOptions(TypedDict, total=False):
     """The options of :meth:`App.consume` and :meth:`Client.consume`, in the same order as in every language."""
 
     #: Whether failed messages are retried and parked. Off by default: a failed message is rejected without requeue, and the queue's own
-    #: dead-lettering decides. Without a dead-letter exchange the broker drops it.
+    #: dead-lettering decides. Without a dead-letter exchange the broker drops it. A consumer that does not get this option logs a warning when
+    #: it starts; ``False`` silences it.
     dlx: bool
     #: The policy for failures that no rule matches. The default is ``exponential(1s, factor=4, max=5m, retries=5)``. Needs ``dlx``.
     retry: Policy | str

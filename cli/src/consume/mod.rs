@@ -28,6 +28,7 @@ mod zombie_reaper;
 use std::{collections::HashSet, io, sync::Arc, time::Duration};
 
 use retryrmq::{Client, ClientOptions, Delivery, Event, Message, Outcome, Subscription, Token};
+use retryrmq_operator::doctor::Code;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -59,10 +60,8 @@ pub(crate) async fn run(
     nonblocking_output::start(); // who reads what is printed must not hold up messages
     let consumer = options.consumer(&settings)?;
     let queue_type = options.retry_args.queue_type()?;
-    let is_said = options.dlx && options.management.is_said();
-    let management_client = is_said
-        .then(|| options.management.open(global))
-        .transpose()?;
+    let asks = options.dlx != Some(false) && options.management.is_said();
+    let management_client = asks.then(|| options.management.open(global)).transpose()?;
     let mut signals = Signals::listen()?; // before anything is taken: from now on they drain
     let ends = process::hear_of_ends()
         .map_err(|why| CliError::failed(format!("cannot hear of the end of commands: {why}")))?;
@@ -85,8 +84,9 @@ pub(crate) async fn run(
     let consumer = consumer.client(client.clone()).on_event(move |event| {
         let _ = events.send(event.clone()); // at the end nobody listens any more
     });
-    let mut policies = management_client
-        .map(|management_client| PolicyWarnings::new(&options.queue, management_client));
+    let mut policies = management_client.map(|management_client| {
+        PolicyWarnings::new(&options.queue, management_client, options.has_dlx())
+    });
     if let Some(policies) = &mut policies {
         let looked = tokio::time::timeout(POLICY_TIMEOUT, policies.warn());
         tokio::select! {
@@ -104,7 +104,7 @@ pub(crate) async fn run(
     let report = EventPrinter::new(output, settings.limits.crashes);
     let handler = task.handler(&options, &settings, global.json);
     report.consuming(&options.queue, &client.server().version, handler.target())?;
-    if let Some(mut policies) = policies {
+    if let Some(mut policies) = policies.filter(|_| options.has_dlx()) {
         // Queues that were made only now.
         tokio::spawn(async move {
             sleep(QUEUE_IS_LISTED).await;
@@ -135,17 +135,19 @@ const POLICY_TIMEOUT: Duration = Duration::from_secs(5);
 /// After that the management API lists a new queue with its policy, whatever node it was asked at: nodes collect figures every five seconds.
 const QUEUE_IS_LISTED: Duration = Duration::from_secs(10);
 
-/// Says what policies do to the queues where messages wait and are parked, each once.
+/// Says what policies do to the queues where messages wait and are parked, or without `dlx` that rejected messages are lost; each once.
 struct PolicyWarnings {
     queue: String,
+    has_dlx: bool,
     management_client: ManagementClient,
     said: HashSet<String>,
 }
 
 impl PolicyWarnings {
-    fn new(queue: &str, management_client: ManagementClient) -> Self {
+    fn new(queue: &str, management_client: ManagementClient, has_dlx: bool) -> Self {
         Self {
             queue: queue.to_owned(),
+            has_dlx,
             management_client,
             said: HashSet::new(),
         }
@@ -153,7 +155,11 @@ impl PolicyWarnings {
 
     async fn warn(&mut self) {
         let said = &mut self.said;
-        doctor::warn_of_harm(&self.queue, &self.management_client, |finding| {
+        let codes: &[Code] = match self.has_dlx {
+            true => &doctor::HARM_TO_RETRIES,
+            false => &doctor::LOSS_OF_REJECTED,
+        };
+        doctor::warn_of(codes, &self.queue, &self.management_client, |finding| {
             said.insert(finding.sentence.clone())
         })
         .await;

@@ -37,9 +37,10 @@ pub(crate) struct Options {
     #[command(flatten)]
     pub(super) http: HttpOptions,
 
-    /// Retry and park what fails. Without it a failure is rejected, and the queue's own dead-lettering decides
-    #[arg(long)]
-    pub(super) dlx: bool,
+    /// Retry and park what fails. Without it a failure is rejected, the queue's own dead-lettering decides, and a warning says so;
+    /// --dlx=false does the same without the warning
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(super) dlx: Option<bool>,
 
     #[command(flatten)]
     pub(super) retry_args: RetryArgs,
@@ -225,6 +226,10 @@ impl Settings {
 }
 
 impl Options {
+    pub(super) fn has_dlx(&self) -> bool {
+        self.dlx == Some(true)
+    }
+
     /// An option that was given and means nothing where failures are rejected.
     fn needs_dlx(&self) -> Option<&'static str> {
         self.retry_args.any().or_else(|| {
@@ -243,7 +248,6 @@ impl Options {
     pub(super) fn consumer(&self, settings: &Settings) -> Result<Consumer, CliError> {
         let rules = self.retry_args.rules()?;
         let mut consumer = Consumer::new(&self.queue)
-            .dlx(self.dlx)
             .strategy(self.retry_args.strategy()?)
             .prefetch(settings.prefetch)
             .concurrency(self.concurrency.into())
@@ -252,7 +256,10 @@ impl Options {
             .declare(!self.no_declare)
             .reserved_name(self.reserved_name)
             .limits(settings.limits);
-        if self.dlx {
+        if let Some(dlx) = self.dlx {
+            consumer = consumer.dlx(dlx);
+        }
+        if self.has_dlx() {
             consumer = consumer.retry(rules.otherwise).rules(rules.rules);
         }
         if let Some(work_queue) = self.retry_args.work_queue()? {
@@ -276,7 +283,7 @@ impl Options {
     /// Reads and checks everything else.
     pub(super) fn settings(&self) -> Result<(Settings, Task), CliError> {
         not_reserved(&self.queue, self.reserved_name)?;
-        if let Some(option) = self.needs_dlx().filter(|_| !self.dlx) {
+        if let Some(option) = self.needs_dlx().filter(|_| !self.has_dlx()) {
             return Err(CliError::usage(format!(
                 "{option} needs --dlx; without it a failure is rejected, and the message dropped if its queue has no dead-letter route"
             )));

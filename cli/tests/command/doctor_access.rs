@@ -173,3 +173,44 @@ async fn topology_and_consume_warn_of_a_policy_that_harms_what_is_parked() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn consume_without_dlx_warns_where_failed_messages_are_lost() {
+    const LOST: &str = "it has no dead-letter exchange";
+    on_brokers(|broker| async move {
+        let management_fixture = ManagementFixture::of(&broker).await;
+        management_fixture.queue("lossy", json!({})).await;
+        management_fixture.queue("by-policy", json!({})).await;
+        management_fixture.queue("dead", json!({})).await;
+        management_fixture.routed("routed", "dead", json!({})).await;
+        let policy = json!({"dead-letter-exchange": ""});
+        management_fixture
+            .policy("dead-letters", "^by-policy$", 0, policy)
+            .await;
+        let told = |queue: &'static str, more: &'static [&'static str]| {
+            let consume = [&["consume", queue], more, &["--idle=1s", "--", "true"]].concat();
+            let management_fixture = &management_fixture;
+            async move { management_fixture.run(&consume).await.exits(0).err }
+        };
+        let warned = told("lossy", &[]).await;
+        assert!(
+            warned.contains(LOST) && warned.contains("`lossy`"),
+            "{warned}"
+        );
+        let silent = told("lossy", &["--dlx=false"]).await;
+        assert!(!silent.contains(LOST), "{silent}");
+        let routed = told("routed", &[]).await;
+        assert!(!routed.contains(LOST), "{routed}");
+        // The management API knows of a policy some seconds later.
+        eventually(DEADLINE, "the policy is seen", || async {
+            let told = told("by-policy", &[]).await;
+            if told.contains(LOST) {
+                Err(told)
+            } else {
+                Ok(())
+            }
+        })
+        .await;
+    })
+    .await;
+}

@@ -200,6 +200,26 @@ async fn rules_go_by_the_kind_of_end() {
 }
 
 #[tokio::test]
+async fn whoever_turns_dlx_off_is_warned_only_of_the_first_failure() {
+    on_brokers(|broker| async move {
+        let fixture = Fixture::with_queue(&broker).await;
+        send(&fixture, "a", "").await;
+        let run = ["--dlx=false", "--count=1", "--", "false"];
+        let done = fixture.run(&[&["consume", QUEUE], &run[..]].concat()).await;
+        let done = done.exits(0);
+        assert!(!done.err.contains("dlx was not set"), "{done:#?}");
+        assert!(done.err.contains("dlx is off"), "{done:#?}");
+        let refused = ["consume", QUEUE, "--dlx=false", "--no-park", "--", "true"];
+        let refused = fixture.run(&refused).await.exits(2).err;
+        assert!(refused.contains("--no-park needs --dlx"), "{refused}");
+        let on = ["consume", QUEUE, "--dlx=true", "--idle=1s", "--", "true"];
+        let on = fixture.run(&on).await.exits(0).err;
+        assert!(!on.contains("dlx"), "{on}");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn without_dlx_the_queue_decides() {
     on_brokers(|broker| async move {
         let fixture = Fixture::with_queue(&broker).await;
@@ -218,6 +238,7 @@ async fn without_dlx_the_queue_decides() {
             .await
             .exits(0);
         assert_eq!(done.events("rejected").remove(0)["error"], "no");
+        assert!(done.err.contains("dlx was not set"), "{done:#?}");
         assert!(done.err.contains("dlx is off"), "{done:#?}");
         fixture.holds(QUEUE, 0).await;
         assert_eq!(fixture.amqp.depth(PARKED).await, None, "nothing was made");

@@ -136,7 +136,7 @@ impl Contract {
     pub fn new(consumer: Consumer) -> Result<Self> {
         consumer.validate()?;
         let bad = |why: &str| Err(Error::new(ErrorKind::InvalidOption, why));
-        if !consumer.dlx {
+        if !consumer.has_dlx() {
             return bad("`dlx` is off, and nothing else retries here; set it to true");
         }
         if consumer.strategy != Strategy::RetryQueues {

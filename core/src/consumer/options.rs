@@ -32,7 +32,8 @@ const BATCH_WAIT: Duration = Duration::from_millis(200);
 pub struct Consumer {
     pub(super) client: Option<Client>,
     pub(super) queue: String,
-    pub(super) dlx: bool,
+    /// `None`: not said, which is off with a warning.
+    pub(super) dlx: Option<bool>,
     pub(super) rules: Rules,
     pub(super) strategy: Strategy,
     /// `None`: as many as the handlers need.
@@ -68,7 +69,7 @@ impl Consumer {
         Self {
             client: None,
             queue: queue.into(),
-            dlx: false,
+            dlx: None,
             rules: Rules::default(),
             strategy: Strategy::default(),
             prefetch: None,
@@ -103,8 +104,10 @@ impl Consumer {
     ///
     /// Off: a failed message is rejected without requeue (AMQP `basic.reject`), and the queue's own dead-lettering decides. If the queue
     /// has no dead-letter exchange, the broker drops the message. The first rejection logs a warning.
+    ///
+    /// A consumer for which this was never called logs a warning when it starts. `dlx(false)` says that the queue decides, and silences it.
     pub fn dlx(mut self, dlx: bool) -> Self {
-        self.dlx = dlx;
+        self.dlx = Some(dlx);
         self
     }
 
@@ -338,7 +341,7 @@ impl Consumer {
     /// # Errors
     /// Those of [`Strategy::plan`].
     pub fn plan(&self) -> Result<Plan> {
-        if self.dlx {
+        if self.has_dlx() {
             let queue_type = self
                 .client
                 .as_ref()
@@ -406,6 +409,11 @@ impl Consumer {
         self.batch_wait.unwrap_or(BATCH_WAIT)
     }
 
+    /// Whether failed messages are retried: [`dlx`](Self::dlx) is on.
+    pub(super) fn has_dlx(&self) -> bool {
+        self.dlx == Some(true)
+    }
+
     /// How its messages are combined.
     pub(super) fn batching(&self) -> Option<Batching> {
         let size = self.batch?;
@@ -421,7 +429,7 @@ impl Consumer {
             true => 0,
             false => self.rules.fewest_retries(),
         };
-        self.dlx.then(known)
+        self.has_dlx().then(known)
     }
 
     /// Subscribes (AMQP `queue.declare`, `basic.qos`, `basic.consume`). The caller runs the handlers: it takes messages in batches and
@@ -461,7 +469,7 @@ impl Consumer {
     /// Those of [`subscribe`](Self::subscribe).
     pub async fn messages(self) -> Result<Messages> {
         self.handles("messages", "single messages", false)?;
-        let (error_classifier, dlx) = (self.error_classifier(), self.dlx);
+        let (error_classifier, dlx) = (self.error_classifier(), self.has_dlx());
         Ok(Messages::new(
             self.subscribe().await?,
             error_classifier,

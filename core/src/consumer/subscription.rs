@@ -92,7 +92,9 @@ impl Subscription {
         let delivery_queue = Arc::new(DeliveryQueue::new(latency, options.batching()));
         let counters = client.counters(&options.queue);
         let fewest_retries = options.fewest_retries();
-        let parks = options.dlx.then(|| (client.clone(), options.queue.clone()));
+        let parks = options
+            .has_dlx()
+            .then(|| (client.clone(), options.queue.clone()));
         let shell = Shell::subscribe(
             options,
             client,

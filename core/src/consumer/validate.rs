@@ -40,17 +40,17 @@ impl Consumer {
                 self.queue
             ));
         }
-        if self.dlx {
+        if self.has_dlx() {
             // The longest name that is made from it.
             topology::name(&topology::waiting_queue(&self.queue, MAX_DELAY))?;
         }
-        if !self.dlx && !matches!(self.work_queue, None | Some(WorkQueue::Existing)) {
+        if !self.has_dlx() && !matches!(self.work_queue, None | Some(WorkQueue::Existing)) {
             return bad(
                 "`work_queue` needs `dlx`, because without it no queue is created; declare the queue yourself, or use `existing`",
             );
         }
         let given_up = (!self.park).then_some("park");
-        if let Some(option) = self.retries_by.or(given_up).filter(|_| !self.dlx) {
+        if let Some(option) = self.retries_by.or(given_up).filter(|_| !self.has_dlx()) {
             return bad(&format!(
                 "`{option}` needs `dlx`: without it a failed message is rejected, and dropped if its queue has no dead-letter route"
             ));

@@ -70,6 +70,48 @@ async fn without_dlx_a_failure_is_rejected_and_the_queue_decides() {
 }
 
 #[tokio::test]
+async fn only_a_consumer_that_was_told_nothing_of_dlx_warns_at_its_start() {
+    log_capture::start();
+    on_queue_types(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        for (chosen, warnings) in [(None, 1), (Some(false), 0), (Some(true), 0)] {
+            let queue = format!("{}-{chosen:?}", vhost.name()); // other tests log as well
+            amqp.declare(&queue, kind).await;
+            let consumer = client.consumer(&queue);
+            let consumer = match chosen {
+                Some(dlx) => consumer.dlx(dlx),
+                None => consumer,
+            };
+            let running = consumer
+                .start(|_| async { Err::<(), _>("no") })
+                .await
+                .unwrap();
+            let warned = || {
+                let lines = log_capture::lines().into_iter();
+                let of = |line: &String| line.contains("WARN") && line.contains(&queue);
+                lines.filter(of).collect::<Vec<_>>()
+            };
+            let first = warned();
+            assert_eq!(first.len(), warnings, "{first:?}");
+            assert!(
+                first.iter().all(|line| line.contains("dlx was not set")),
+                "{first:?}"
+            );
+            amqp.publish_with(&queue, "x", id("a")).await;
+            if chosen != Some(true) {
+                stats(&running, "it is rejected", |stats| stats.rejected == 1).await;
+                let all = warned();
+                assert_eq!(all.len(), warnings + 1, "{all:?}");
+                assert!(all.last().unwrap().contains("dlx is off"), "{all:?}");
+            }
+            running.close().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn without_dlx_a_deferred_message_comes_back_however_often() {
     // RabbitMQ 4 drops a message that was given back 21 times.
     const TIMES: u32 = 25;
@@ -178,7 +220,8 @@ async fn the_first_failure_without_dlx_warns_and_only_that() {
                 .await;
         }
         let observations = Observations::default();
-        let running = start(client.consumer(&queue), &observations, |_| Err("no".into())).await;
+        let consumer = client.consumer(&queue).dlx(false);
+        let running = start(consumer, &observations, |_| Err("no".into())).await;
         stats(&running, "all are rejected", |stats| stats.rejected == 3).await;
         let lines = log_capture::lines();
         let warnings: Vec<_> = lines

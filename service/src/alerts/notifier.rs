@@ -159,6 +159,7 @@ impl ReportReceiver {
                         let losses = Arc::clone(losses);
                         let consumer = client
                             .consumer(queue.as_str())
+                            .dlx(false)
                             .prefetch(1)
                             // A copy would come behind later reports of its replica, and be taken for one that comes twice.
                             .requeue_unchanged(true)

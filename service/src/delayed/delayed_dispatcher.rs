@@ -255,7 +255,11 @@ impl DelayedDispatcher {
                     .apply_plan(&plan(&DelayedSections::new()))
                     .await?;
                 let lost = lost.clone();
-                let consumer = self.client.consumer(DELAYED_QUEUE).prefetch(self.prefetch);
+                let consumer = self
+                    .client
+                    .consumer(DELAYED_QUEUE)
+                    .dlx(false)
+                    .prefetch(self.prefetch);
                 // A copy would come by another exchange.
                 let consumer = consumer
                     .requeue_unchanged(true)

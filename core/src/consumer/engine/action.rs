@@ -45,7 +45,7 @@ impl AttemptContext<'_> {
         if *outcome == Outcome::Ack {
             return NextAction::Ack;
         }
-        if !self.options.dlx {
+        if !self.options.has_dlx() {
             self.rejected(outcome)
         } else if self.options.strategy.hands_over() {
             self.handed_over(outcome)

@@ -103,7 +103,8 @@ impl Engine {
     /// Whether a message takes a detour without having run. That includes a pause: connections lost again and again would use up the
     /// delivery limit of messages kept there.
     fn must_detour_unstarted(&self, state: &RetryState) -> bool {
-        self.options.dlx && matches!(admit(state, &self.options.limits), Admission::Detour { .. })
+        self.options.has_dlx()
+            && matches!(admit(state, &self.options.limits), Admission::Detour { .. })
     }
 
     /// Keeps a message that may not run now. The message of a narrow consumer stays, so that no more come; what a wide consumer still
@@ -142,7 +143,7 @@ impl Engine {
         if self.send_early_redelivery_to_wait(token, &received, now, out) {
             return;
         }
-        let admission = if self.options.dlx {
+        let admission = if self.options.has_dlx() {
             admit(&received.state, &self.options.limits)
         } else {
             Admission::Run

@@ -205,7 +205,7 @@ impl AttemptContext<'_> {
     ) -> AttemptLogLine<'a> {
         let received = self.received;
         // The service or the queue decides how often it may be retried.
-        let decides = self.options.dlx && !self.options.strategy.hands_over();
+        let decides = self.options.has_dlx() && !self.options.strategy.hands_over();
         let most = decides.then(|| {
             let table = received.properties.headers().as_ref();
             let policy = self

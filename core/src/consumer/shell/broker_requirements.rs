@@ -23,7 +23,7 @@ impl BrokerRequirements {
             rules: options.rules.clone(),
             strategy: options.strategy,
             queue_type,
-            dlx: options.dlx,
+            dlx: options.has_dlx(),
         }
     }
 

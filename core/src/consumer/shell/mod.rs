@@ -22,7 +22,9 @@ use self::{
     broker_requirements::BrokerRequirements,
     channel::{Channel, ChannelEvent},
     copies::{Copies, Stored},
-    startup_warnings::{tell_what_was_made, warn_of_an_untested_broker, warn_of_no_service},
+    startup_warnings::{
+        tell_what_was_made, warn_of_an_untested_broker, warn_of_no_choice, warn_of_no_service,
+    },
 };
 use super::{
     Consumer, Token,
@@ -175,10 +177,10 @@ impl Shell {
             .as_ref()
             .map_or_else(|| client.server(), |open| open.server());
         requirements.check(first)?;
-        if options.dlx {
+        if options.has_dlx() {
             warn_of_an_untested_broker(first);
         }
-        let declare = options.declare && options.dlx;
+        let declare = options.declare && options.has_dlx();
         let (may_set_aside, window) = (
             declare || options.create_unreadable_queue,
             options.configured_prefetch(),
@@ -205,6 +207,7 @@ impl Shell {
         let channel = Channel::open(connection, wire_queue.clone(), priority, 1).await?;
         let (mail, mailbox) = mpsc::unbounded_channel();
         let listener = options.listener.clone();
+        let has_chosen = options.dlx.is_some();
         let engine = Engine::new(Setup {
             counting: requirements.counting(&server),
             origin: Origin {
@@ -261,6 +264,9 @@ impl Shell {
             shell.client.clone(),
             shell.mail.clone(),
         ));
+        if !has_chosen {
+            warn_of_no_choice(shell.engine.name());
+        }
         Ok(shell)
     }
 

@@ -29,6 +29,15 @@ pub(super) fn warn_of_no_service(findings: &[Finding]) {
     }
 }
 
+/// Whether the queue dead-letters cannot be asked over AMQP, and the first failure may be the first message that is lost.
+pub(super) fn warn_of_no_choice(queue: &str) {
+    warn!(
+        queue,
+        "dlx was not set: failed messages are rejected, not retried, and lost unless the queue has a dead-letter exchange; turn dlx on to \
+         retry and park them, or off to keep this and silence this warning"
+    );
+}
+
 /// Behaviour on RabbitMQ is measured; that of other brokers is only read in their documentation.
 pub(super) fn warn_of_an_untested_broker(server: &Server) {
     if !server.is_rabbitmq() {

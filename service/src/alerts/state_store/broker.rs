@@ -58,7 +58,12 @@ impl BrokerStateStore {
                 self.queue
             )
         };
-        let consumer = self.client.consumer(&self.queue).prefetch(1).wait(false);
+        let consumer = self
+            .client
+            .consumer(&self.queue)
+            .dlx(false)
+            .prefetch(1)
+            .wait(false);
         let mut messages = consumer.messages().await.map_err(failed)?;
         let first = timeout(ON_ITS_WAY, messages.next()).await;
         let value = match first {
