@@ -72,6 +72,8 @@ type Event struct {
 	Reason string
 	// Error is the error, of an attempt at most 1024 bytes. Of EventConsumingStopped it says what to do as well.
 	Error string
+	// ErrorType is the type of the error of an attempt, if it is known: "*fs.PathError".
+	ErrorType string
 	// Crashes is the number of the message's crashes so far.
 	Crashes int
 	// To is the queue to which messages were moved.
@@ -91,6 +93,7 @@ type eventRow struct {
 	Delay     time.Duration `json:"delay"`
 	Reason    string        `json:"reason"`
 	Error     string        `json:"error"`
+	ErrorType string        `json:"error_type"`
 	Crashes   int           `json:"crashes"`
 	To        string        `json:"to"`
 	Count     int           `json:"count"`

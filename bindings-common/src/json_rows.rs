@@ -29,7 +29,7 @@ fn duration(duration: Duration) -> Value<'static> {
 }
 
 /// The fields of an event, in the same order everywhere.
-pub(crate) fn of_event(event: &Event) -> [Field<'_>; 11] {
+pub(crate) fn of_event(event: &Event) -> [Field<'_>; 12] {
     let fields = event.fields();
     let number = |number: Option<u32>| number.map(|number| Number(number.into()));
     [
@@ -40,6 +40,7 @@ pub(crate) fn of_event(event: &Event) -> [Field<'_>; 11] {
         ("delay", fields.delay.map(duration)),
         ("reason", fields.reason.map(ParkReason::as_str).map(Text)),
         ("error", fields.error.map(Text)),
+        ("error_type", fields.error_type.map(Text)),
         ("crashes", number(fields.crashes)),
         ("to", fields.to.map(Text)),
         ("count", number(fields.count)),

@@ -34,6 +34,8 @@ export interface Retried extends AboutMessage<'retried'> {
   readonly delay: number
   /** The error of this attempt, at most 1024 bytes. */
   readonly error: string
+  /** The type of that error, if it is known: `TypeError`. */
+  readonly errorType: string | undefined
 }
 
 /** A handler deferred a message. */
@@ -50,6 +52,8 @@ export interface Parked extends AboutMessage<'parked'> {
   readonly reason: ParkReason
   /** The error of the last failure, at most 1024 bytes. */
   readonly error: string
+  /** The type of that error, if it is known: `TypeError`. */
+  readonly errorType: string | undefined
 }
 
 /** With the strategy `service`: a failed message was handed over to the service, whose policy decides. Its original is acknowledged. */
@@ -58,12 +62,16 @@ export interface HandedOver extends AboutMessage<'handed_over'> {
   readonly attempt: number
   /** The error of this attempt, at most 1024 bytes. */
   readonly error: string
+  /** The type of that error, if it is known: `TypeError`. */
+  readonly errorType: string | undefined
 }
 
 /** Without `dlx`: a failed message was rejected without requeue. The queue's own dead-lettering decides. */
 export interface Rejected extends AboutMessage<'rejected'> {
   /** The error of this attempt, at most 1024 bytes. */
   readonly error: string
+  /** The type of that error, if it is known: `TypeError`. */
+  readonly errorType: string | undefined
 }
 
 /** A message was redelivered because its consumer never settled it, or, with `native`, before its delay was over. A copy waits before the next attempt. */
@@ -198,16 +206,21 @@ const ABOUT_CONSUMERS = new Set([
   'resumed',
 ])
 
+/** Those with the error of an attempt. */
+const OF_FAILURES = new Set(['retried', 'parked', 'handed_over', 'rejected'])
+
 interface Row {
   name: string
   message_id?: string
+  error_type?: string
   /** In nanoseconds. */
   delay?: number
 }
 
 /** The event for the JSON of the native half. @internal */
 export function made(row: string): Event {
-  const { message_id: messageId, ...facts } = JSON.parse(row) as Row
+  const { message_id: messageId, error_type: errorType, ...facts } = JSON.parse(row) as Row
   if (facts.delay !== undefined) facts.delay /= 1e6
-  return Object.freeze(ABOUT_CONSUMERS.has(facts.name) ? facts : { messageId, ...facts }) as Event
+  if (ABOUT_CONSUMERS.has(facts.name)) return Object.freeze(facts) as Event
+  return Object.freeze({ messageId, ...facts, ...(OF_FAILURES.has(facts.name) && { errorType }) }) as Event
 }

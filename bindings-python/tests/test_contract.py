@@ -66,7 +66,7 @@ def test_a_failed_message_is_copied_with_everything_it_has() -> None:
     assert copy.headers["x-retry-error"] == "the till is closed"
     assert copy.headers["x-retry-error-type"] == "Closed"
     assert not {"CC", "x-death"} & copy.headers.keys()
-    assert copy.event == retryrmq.Retried("orders", "m", 1, timedelta(seconds=1), "the till is closed")
+    assert copy.event == retryrmq.Retried("orders", "m", 1, timedelta(seconds=1), "the till is closed", "Closed")
 
 
 def test_a_copy_is_plain_data() -> None:

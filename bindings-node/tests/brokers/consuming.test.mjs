@@ -45,7 +45,7 @@ test('events come typed, by name and all of them', async (t) => {
   await rmq.publish(orders, 'x', { messageId: 'it' })
   await until('both were told', () => all.length === 2 && byName.length >= 1)
   assert.deepEqual(all, ['retried', 'parked'])
-  const about = { queue: orders, messageId: 'it', attempt: 1, error: 'never' }
+  const about = { queue: orders, messageId: 'it', attempt: 1, error: 'never', errorType: 'Error' }
   assert.deepEqual(byName[0], { name: 'retried', delay: 100, ...about })
 })
 

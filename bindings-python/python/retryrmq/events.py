@@ -34,6 +34,8 @@ class Retried(_MessageEvent):
     delay: timedelta
     #: The error of this attempt, at most 1024 bytes.
     error: str
+    #: The type of that error, if it is known: ``KeyError``.
+    error_type: str | None = None
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ class Parked(_MessageEvent):
     reason: str
     #: The error of the last failure, at most 1024 bytes.
     error: str
+    #: The type of that error, if it is known: ``KeyError``.
+    error_type: str | None = None
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,8 @@ class Rejected(_MessageEvent):
     name = "rejected"
     #: The error of this attempt, at most 1024 bytes.
     error: str
+    #: The type of that error, if it is known: ``KeyError``.
+    error_type: str | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,8 @@ class HandedOver(_MessageEvent):
     attempt: int
     #: The error of this attempt, at most 1024 bytes.
     error: str
+    #: The type of that error, if it is known: ``KeyError``.
+    error_type: str | None = None
 
 
 @dataclass(frozen=True)

@@ -355,6 +355,7 @@ fn as_json(event: &Event) -> Value {
     set(span, fields.delay.map(ms));
     set("reason", fields.reason.map(|reason| json!(reason.as_str())));
     set("error", fields.error.map(|error| json!(error)));
+    set("error_type", fields.error_type.map(|name| json!(name)));
     set("crashes", fields.crashes.map(|crashes| json!(crashes)));
     set("to", fields.to.map(|to| json!(to)));
     set("count", fields.count.map(|count| json!(count)));

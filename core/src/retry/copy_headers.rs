@@ -38,7 +38,6 @@ pub(crate) struct CopyHeaders<'a> {
     pub(crate) budget: usize,
 }
 
-const TYPE_MAX: usize = 255;
 const HISTORY_MAX: usize = 8 * 1024;
 const STACK_MAX: usize = 16 * 1024;
 
@@ -290,18 +289,15 @@ impl CopyHeaders<'_> {
         insert(table, headers::FIRST_FAILED_AT, AMQPValue::Timestamp(first));
         let error = failure.written();
         insert(table, headers::ERROR, long(&error));
-        if failure.error_type.is_empty() {
-            table.remove(headers::ERROR_TYPE);
-        } else {
-            insert(
-                table,
-                headers::ERROR_TYPE,
-                long(&cut_middle(&failure.error_type, TYPE_MAX)),
-            );
+        let error_type = failure.written_type();
+        match &error_type {
+            None => drop(table.remove(headers::ERROR_TYPE)),
+            Some(error_type) => insert(table, headers::ERROR_TYPE, long(error_type)),
         }
         // Waiting messages are also selected by fingerprint, and it cannot be computed from a cut text.
         table.remove(headers::FINGERPRINT);
-        if error.len() < failure.error.len() || failure.error_type.len() > TYPE_MAX {
+        let is_cut = error_type.is_some_and(|written| written.len() < failure.error_type.len());
+        if error.len() < failure.error.len() || is_cut {
             let alike = fingerprint(&failure.error_type, &failure.error);
             insert(table, headers::FINGERPRINT, long(&alike));
         }

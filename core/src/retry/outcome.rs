@@ -6,6 +6,8 @@ use super::copy_headers::cut_middle;
 
 /// The most bytes of an error that messages and events keep.
 const ERROR_MAX: usize = 1024;
+/// The same of its type.
+const TYPE_MAX: usize = 255;
 
 /// Why and how an attempt failed. It is written into the error headers of the copy, and into the record of a parked message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,6 +59,11 @@ impl Failure {
     /// Its error as messages and events have it.
     pub(crate) fn written(&self) -> String {
         cut_middle(&self.error, ERROR_MAX)
+    }
+
+    /// The type of its error as messages and events have it, if it is known.
+    pub(crate) fn written_type(&self) -> Option<String> {
+        (!self.error_type.is_empty()).then(|| cut_middle(&self.error_type, TYPE_MAX))
     }
 }
 

@@ -26,6 +26,8 @@ pub enum Event {
         delay: Duration,
         /// The error of this attempt, at most 1024 bytes.
         error: String,
+        /// The type of that error, if the handler said it: `KeyError`, at most 255 bytes.
+        error_type: Option<String>,
     },
     /// A handler deferred a message.
     #[non_exhaustive]
@@ -50,6 +52,8 @@ pub enum Event {
         reason: ParkReason,
         /// The error of the last failure, at most 1024 bytes.
         error: String,
+        /// The type of that error, if the handler said it: `KeyError`, at most 255 bytes.
+        error_type: Option<String>,
     },
     /// With the strategy `service`: a failed message was handed over to the service, whose policy decides. Its original is acknowledged.
     #[non_exhaustive]
@@ -62,6 +66,8 @@ pub enum Event {
         attempt: u32,
         /// The error of this attempt, at most 1024 bytes.
         error: String,
+        /// The type of that error, if the handler said it: `KeyError`, at most 255 bytes.
+        error_type: Option<String>,
     },
     /// With `dlx` off: a failed message was rejected without requeue. The queue's own dead-lettering decides.
     #[non_exhaustive]
@@ -72,6 +78,8 @@ pub enum Event {
         message_id: Option<String>,
         /// The error of this attempt, at most 1024 bytes.
         error: String,
+        /// The type of that error, if the handler said it: `KeyError`, at most 255 bytes.
+        error_type: Option<String>,
     },
     /// A message was redelivered because its consumer never settled it, or, with `native`, before its delay was over. A copy waits before the next attempt.
     #[non_exhaustive]
@@ -194,6 +202,7 @@ impl Event {
                 attempt: 1,
                 delay,
                 error: error(),
+                error_type: id(),
             },
             Self::Deferred {
                 queue: queue(),
@@ -206,17 +215,20 @@ impl Event {
                 attempt: 1,
                 reason,
                 error: error(),
+                error_type: id(),
             },
             Self::HandedOver {
                 queue: queue(),
                 message_id: id(),
                 attempt: 1,
                 error: error(),
+                error_type: id(),
             },
             Self::Rejected {
                 queue: queue(),
                 message_id: id(),
                 error: error(),
+                error_type: id(),
             },
             Self::Detoured {
                 queue: queue(),
@@ -298,12 +310,14 @@ impl Event {
                 attempt,
                 delay,
                 error,
+                error_type,
             } => EventFields {
                 queue,
                 message_id: message_id.as_deref(),
                 attempt: Some(*attempt),
                 delay: Some(*delay),
                 error: Some(error),
+                error_type: error_type.as_deref(),
                 ..EventFields::default()
             },
             Self::Deferred {
@@ -322,12 +336,14 @@ impl Event {
                 attempt,
                 reason,
                 error,
+                error_type,
             } => EventFields {
                 queue,
                 message_id: message_id.as_deref(),
                 attempt: Some(*attempt),
                 reason: Some(*reason),
                 error: Some(error),
+                error_type: error_type.as_deref(),
                 ..EventFields::default()
             },
             Self::HandedOver {
@@ -335,19 +351,28 @@ impl Event {
                 message_id,
                 attempt,
                 error,
+                error_type,
             } => EventFields {
                 queue,
                 message_id: message_id.as_deref(),
                 attempt: Some(*attempt),
                 error: Some(error),
+                error_type: error_type.as_deref(),
                 ..EventFields::default()
             },
             Self::Rejected {
                 queue,
                 message_id,
                 error,
-            }
-            | Self::PublishFailed {
+                error_type,
+            } => EventFields {
+                queue,
+                message_id: message_id.as_deref(),
+                error: Some(error),
+                error_type: error_type.as_deref(),
+                ..EventFields::default()
+            },
+            Self::PublishFailed {
                 queue,
                 message_id,
                 error,
@@ -424,6 +449,8 @@ pub struct EventFields<'a> {
     pub reason: Option<ParkReason>,
     /// What went wrong.
     pub error: Option<&'a str>,
+    /// The type of the error of an attempt, if the handler said it.
+    pub error_type: Option<&'a str>,
     /// The message's crashes so far.
     pub crashes: Option<u32>,
     /// The queue to which messages were moved.

@@ -3,7 +3,7 @@
 use std::{io, num::ParseIntError};
 
 use anyhow::Context as _;
-use retryrmq::{Message, SECOND, defer, fatal, park, retry_after};
+use retryrmq::{Event, Message, SECOND, defer, fatal, park, retry_after};
 use retryrmq_harness::on_queue_types;
 
 use crate::fixture::{Observations, PARKED, QUEUE, connect_with, id, ms, policy, settled, take};
@@ -49,9 +49,11 @@ async fn signals_and_types_are_found_behind_what_wraps_them() {
             let vhost = broker.vhost().await;
             let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
             amqp.declare(QUEUE, kind).await;
+            let observations = Observations::default();
             let consumer = client
                 .consumer(QUEUE)
                 .dlx(true)
+                .on_event(observations.listener())
                 .retry(policy("fixed(10m)"))
                 .rules([
                     "error=TimedOut => fixed(100ms, retries=1)".parse().unwrap(),
@@ -69,7 +71,6 @@ async fn signals_and_types_are_found_behind_what_wraps_them() {
                     ShopError::OutOfStock => Some("OutOfStock"),
                     _ => None,
                 });
-            let observations = Observations::default();
             let seen = observations.clone();
             let running = if in_the_shop {
                 consumer
@@ -122,6 +123,11 @@ async fn signals_and_types_are_found_behind_what_wraps_them() {
             assert_eq!(stock.as_deref(), Some("OutOfStock"));
             settled(&vhost, &amqp, &running, QUEUE).await;
             assert_eq!(amqp.depth("orders.retry.600000").await, Some(0));
+            let events = observations.events();
+            let of_stock = events.iter().map(Event::fields);
+            let of_stock = of_stock.filter(|fields| fields.message_id == Some("stock"));
+            let types: Vec<_> = of_stock.map(|fields| fields.error_type).collect();
+            assert_eq!(types, [Some("OutOfStock"); 3], "{events:?}");
         }
     })
     .await;

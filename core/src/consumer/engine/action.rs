@@ -69,6 +69,7 @@ impl AttemptContext<'_> {
                 message_id: self.received.message_id(),
                 attempt: state.attempt(),
                 error: failure.written(),
+                error_type: failure.written_type(),
             },
         };
         self.to_the_service(&handover, state.crashes, &failure, event, Purpose::Next)
@@ -123,6 +124,7 @@ impl AttemptContext<'_> {
                     attempt: state.attempt(),
                     delay,
                     error: failure.written(),
+                    error_type: failure.written_type(),
                 };
                 self.wait(wait, event, |expiration| {
                     self.stamp().retry(retry, &failure, expiration)
@@ -172,6 +174,7 @@ impl AttemptContext<'_> {
             queue: self.queue(),
             message_id: self.received.message_id(),
             error: failure.written(),
+            error_type: failure.written_type(),
         };
         NextAction::Return(Return::Reject, event)
     }
@@ -184,6 +187,7 @@ impl AttemptContext<'_> {
             attempt: self.received.state.attempt(),
             reason,
             error: failure.written(),
+            error_type: failure.written_type(),
         };
         if !self.options.park {
             return NextAction::Drop(event);
