@@ -73,7 +73,11 @@ class Proxy:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                broker = socket.create_connection(self._to)
+                try:
+                    broker = socket.create_connection(self._to)
+                except OSError:  # its client tries again
+                    client.close()
+                    continue
                 with self._lock:
                     self._open |= {client, broker}
                     self._clients.append(client)
