@@ -191,7 +191,7 @@ func (c *consuming) end() error {
 	c.once.Do(func() {
 		select {
 		case c.got = <-c.err:
-		case <-time.After(60 * time.Second):
+		case <-time.After(120 * time.Second):
 			c.t.Error("Consume does not return")
 		}
 	})

@@ -72,7 +72,7 @@ func TestOnReadyIsNotInTheWay(t *testing.T) {
 				t.Error(err)
 			}
 			c.err <- err
-		case <-time.After(20 * time.Second):
+		case <-time.After(120 * time.Second):
 			t.Fatal("Close in OnReady hangs")
 		}
 		// A panic, and the end of its goroutine, are its own.

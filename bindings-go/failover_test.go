@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -37,15 +38,27 @@ func (s *fixture) host() string {
 	return u.Host
 }
 
-// A place where nobody listens.
+// A place where nobody listens. It is nobody else's until the end of the test, but a proxy of the test may listen there.
 func deadHost(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	holder, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
-	return listener.Addr().String()
+	t.Cleanup(func() { _ = syscall.Close(holder) })
+	syscall.CloseOnExec(holder)
+	bound := syscall.SetsockoptInt(holder, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1)
+	if bound == nil {
+		bound = syscall.Bind(holder, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
+	}
+	if bound != nil {
+		t.Fatal(bound)
+	}
+	address, err := syscall.Getsockname(holder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", address.(*syscall.SockaddrInet4).Port)
 }
 
 // A way to the broker that can be cut, or held up for a while.
@@ -187,7 +200,7 @@ func TestABrokerThatIsNotThereYetIsWaitedFor(t *testing.T) {
 		host := deadHost(t)
 		come := make(chan struct{})
 		timer := time.AfterFunc(800*time.Millisecond, func() {
-			defer close(come)
+			close(come) // before anybody can connect
 			s.proxy(host)
 		})
 		defer timer.Stop()
@@ -205,7 +218,7 @@ func TestABrokerThatIsNotThereYetIsWaitedFor(t *testing.T) {
 
 func TestAConnectionThatWaitsWaitsToConsumeAsWell(t *testing.T) {
 	once(t, func(t *testing.T, s *fixture) {
-		way := s.proxy("127.0.0.1:0")
+		way := s.proxy(deadHost(t))
 		conn := s.dialAt(s.at(way.host()), retryrmq.Wait())
 		way.close()
 		consume := func(ctx context.Context, handler retryrmq.Handler) <-chan error {
@@ -339,6 +352,7 @@ func TestAPasswordThatWasChangedIsTold(t *testing.T) {
 			}
 			return told.Name == retryrmq.EventLoginRefused
 		})
+		eventually(t, "it is known why", func() bool { return strings.Contains(conn.Trouble(), user) })
 		for _, text := range []string{told.Error, conn.Trouble()} {
 			if !strings.Contains(text, user) || strings.Contains(text, "old") {
 				t.Error(text)

@@ -13,6 +13,11 @@ import (
 
 type keyOfTest struct{}
 
+// A limit that a handler which returns at once keeps on a busy machine as well, mostly: there are more retries than it needs.
+const limit = time.Second
+
+var patient = retryrmq.Retry(retryrmq.Fixed(50 * time.Millisecond).Retries(20))
+
 func TestAHandlersContextHasADeadlineAndTheValuesOfConsume(t *testing.T) {
 	once(t, func(t *testing.T, s *fixture) {
 		conn := s.dial()
@@ -52,7 +57,7 @@ func TestAHandlerThatTakesTooLong(t *testing.T) {
 		release := make(chan struct{})
 		c := s.consume(conn, "orders", func(ctx context.Context, m *retryrmq.Message) error {
 			if seen.saw(m) > 1 {
-				if m.LastError != "the handler took longer than 30ms" {
+				if m.LastError != "the handler took longer than 1s" {
 					t.Errorf("the error is %q", m.LastError)
 				}
 				return nil
@@ -63,13 +68,13 @@ func TestAHandlerThatTakesTooLong(t *testing.T) {
 			}
 			<-release
 			return nil // nobody hears it
-		}, retryrmq.DLX(), soon, retryrmq.HandlerTimeout(30*time.Millisecond))
+		}, retryrmq.DLX(), patient, retryrmq.HandlerTimeout(limit))
 		eventually(t, "both are handled", func() bool { return conn.Stats("orders").Acked == 2 })
 		close(release)
 		if err := c.end(); err != nil {
 			t.Error(err)
 		}
-		if stats := conn.Stats("orders"); stats.Retried != 2 || stats.Stale != 0 {
+		if stats := conn.Stats("orders"); stats.Retried < 2 || stats.Stale != 0 {
 			t.Errorf("%+v", stats)
 		}
 	})
@@ -88,10 +93,10 @@ func TestTheEndWaitsForAHandlerThatIsPastItsDeadline(t *testing.T) {
 			<-release
 			close(gone)
 			return nil
-		}, retryrmq.DLX(), soon, retryrmq.HandlerTimeout(30*time.Millisecond))
+		}, retryrmq.DLX(), patient, retryrmq.HandlerTimeout(limit))
 		eventually(t, "it is handled, and its first delivery settled", func() bool {
 			stats := conn.Stats("orders")
-			return stats.Acked == 1 && stats.Retried == 1 && stats.Outstanding == 0
+			return stats.Acked == 1 && stats.Retried >= 1 && stats.Outstanding == 0
 		})
 		c.stop()
 		select {
@@ -114,7 +119,7 @@ func TestHandlersThatAreLeftBehindAreCounted(t *testing.T) {
 			limit time.Duration
 			want  string
 		}{
-			"settled":   {10 * time.Millisecond, `the drain timeout has left 2 handlers of "settled" running`},
+			"settled":   {limit, `the drain timeout has left 2 handlers of "settled" running`},
 			"unsettled": {time.Hour, "; 2 messages requeued unsettled"},
 		} {
 			conn := s.dial()
@@ -131,7 +136,7 @@ func TestHandlersThatAreLeftBehindAreCounted(t *testing.T) {
 				started <- struct{}{}
 				<-release
 				return nil
-			}, retryrmq.DLX(), soon, retryrmq.HandlerTimeout(c.limit), retryrmq.DrainTimeout(50*time.Millisecond))
+			}, retryrmq.DLX(), patient, retryrmq.HandlerTimeout(c.limit), retryrmq.DrainTimeout(50*time.Millisecond))
 			<-started
 			<-started
 			eventually(t, "what can be settled is", func() bool { return c.limit == time.Hour || conn.Stats(queue).Acked == 2 })

@@ -32,7 +32,8 @@ func TestABatchIsLinkedToItsPublishes(t *testing.T) {
 		return errs
 	}), retryrmq.DLX(), retryrmq.Batch(3), retryrmq.BatchWait(time.Minute), retryrmq.OnReady(func() {
 		for _, id := range []string{"1", "2", "3"} {
-			if err := conn.Publish(ctx, retryrmq.Publishing{RoutingKey: "orders", MessageID: id}); err != nil {
+			// Not with ctx: the handler may end that before the last one is confirmed.
+			if err := conn.Publish(t.Context(), retryrmq.Publishing{RoutingKey: "orders", MessageID: id}); err != nil {
 				t.Error(err)
 			}
 		}

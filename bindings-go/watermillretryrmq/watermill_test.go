@@ -368,12 +368,12 @@ func TestARefusedConsumerIsAnErrorOfSubscribe(t *testing.T) {
 
 func TestWhatNobodyReadsIsRequeuedAtTheDrainTimeout(t *testing.T) {
 	conn := dial(t, vhost(t))
-	subscribe := func() (*watermillretryrmq.Subscriber, <-chan *message.Message) {
-		options := []retryrmq.Option{retryrmq.DLX(), retryrmq.DrainTimeout(10 * time.Millisecond)}
+	subscribe := func(options ...retryrmq.Option) (*watermillretryrmq.Subscriber, <-chan *message.Message) {
+		options = append(options, retryrmq.DLX())
 		subscriber := must(watermillretryrmq.NewSubscriber(conn, watermillretryrmq.SubscriberConfig{Options: options}, nil))
 		return subscriber, must(subscriber.Subscribe(context.Background(), "orders"))
 	}
-	first, unread := subscribe()
+	first, unread := subscribe(retryrmq.DrainTimeout(10 * time.Millisecond))
 	publish(t, conn, "orders", order("a"), order("b"), order("c"))
 	read := receive(t, unread) // and neither acks nor nacks it
 	if err := first.Close(); !errors.Is(err, retryrmq.ErrTimeout) {

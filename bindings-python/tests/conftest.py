@@ -69,7 +69,7 @@ class Broker:
         passwords = urllib.request.HTTPPasswordMgrWithDefaultRealm()
         passwords.add_password(None, request.full_url, address.username or "guest", address.password or "guest")
         opener = urllib.request.build_opener(urllib.request.HTTPBasicAuthHandler(passwords))
-        with opener.open(request, timeout=10) as answer:
+        with opener.open(request, timeout=PATIENCE) as answer:
             text = answer.read()
         return json.loads(text) if text else None
 

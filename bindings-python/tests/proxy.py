@@ -7,11 +7,17 @@ import socket
 import threading
 import urllib.parse
 
+#: Sockets that hold the ports of :func:`free_port`.
+_held_ports: list[socket.socket] = []
+
 
 def free_port() -> int:
-    """A port on which nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    """A port on which nothing listens. It is nobody else's until the end of the process, but a :class:`Proxy` may listen on it."""
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    _held_ports.append(holder)
+    return int(holder.getsockname()[1])
 
 
 class Proxy:
@@ -67,7 +73,11 @@ class Proxy:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                broker = socket.create_connection(self._to)
+                try:
+                    broker = socket.create_connection(self._to)
+                except OSError:  # its client tries again
+                    client.close()
+                    continue
                 with self._lock:
                     self._open |= {client, broker}
                     self._clients.append(client)

@@ -187,6 +187,7 @@ def test_a_returned_copy_is_published_again_and_the_original_kept(broker: Broker
             for _ in range(5):
                 await channel.default_exchange.publish(aio_pika.Message(b"7", message_id="same"), queue)
             await soon("all of them", lambda: len(seen.runs) >= 10)
+            await soon("the retries are told", lambda: sum(isinstance(event, Retried) for event in events) >= 5)
             assert any(isinstance(event, PublishFailed) for event in events)
             assert sum(isinstance(event, Retried) for event in events) == 5
             assert len(seen.runs) == 10

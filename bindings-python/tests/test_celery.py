@@ -24,6 +24,8 @@ from conftest import PATIENCE, Broker, eventually
 from proxy import Proxy
 
 pytest.importorskip("celery")
+# Each starts several programs, which take long to import on a busy machine.
+pytestmark = pytest.mark.timeout(300)
 HERE = Path(__file__).parent
 #: Each starts several workers, which takes long.
 thorough = pytest.mark.skipif(os.environ.get("RETRYRMQ_TEST_MATRIX") == "assigned", reason="only in make test-all")
@@ -403,14 +405,14 @@ def test_a_malformed_task_does_not_end_the_worker(vhost: CeleryVhost) -> None:
 
 def test_a_worker_that_ends_gives_back_what_it_has_not_begun(vhost: CeleryVhost) -> None:
     worker = vhost.worker("-c", "1")
-    vhost.run("for n in range(5): takes.delay(1, n)")
+    vhost.run("for n in range(20): takes.delay(1, n)")  # more than the worker handles until it is told to end
     eventually("one runs", vhost.runs)
     vhost.stop(worker)
     with vhost.channel() as channel:
         left = []
         while (got := channel.basic_get("work"))[0]:
             left.append(got[1].headers)
-    assert len(left) + len(vhost.runs()) == 5 and left
+    assert len(left) + len(vhost.runs()) == 20 and left
     if tuple(map(int, vhost.broker.version.split(".")[:2])) >= (4, 3):  # older brokers count every delivery
         assert not any("x-delivery-count" in headers for headers in left)
 
@@ -542,7 +544,6 @@ def test_copies_without_an_original_are_limited(vhost: CeleryVhost) -> None:
     assert len(vhost.runs()) == 60
 
 
-@pytest.mark.timeout(300)
 def test_nothing_is_lost_when_workers_are_killed_at_work(vhost: CeleryVhost) -> None:
     vhost.run("for n in range(60): fails.delay(n % 3, 0.3, 1 if n % 5 == 0 else 5); takes.delay(0.02, n)")
     for _ in range(4):
@@ -555,7 +556,6 @@ def test_nothing_is_lost_when_workers_are_killed_at_work(vhost: CeleryVhost) -> 
     assert {run["note"] for run in vhost.runs("takes")} == set(range(60))
 
 
-@pytest.mark.timeout(300)
 @thorough
 def test_nothing_is_lost_when_connections_are_cut(vhost: CeleryVhost) -> None:
     proxy = Proxy(vhost.url)
@@ -572,7 +572,6 @@ def test_nothing_is_lost_when_connections_are_cut(vhost: CeleryVhost) -> None:
     proxy.close()
 
 
-@pytest.mark.timeout(300)
 @thorough
 def test_nothing_is_lost_when_the_broker_is_killed() -> None:
     lines = os.environ.get("RETRYRMQ_TEST_BROKERS", "").strip().splitlines()

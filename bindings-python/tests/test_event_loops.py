@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import retryrmq
-from conftest import Broker, eventually, soon
+from conftest import PATIENCE, Broker, eventually, soon
 from retryrmq._loop_workers import LoopWorkers
 
 
@@ -170,7 +170,7 @@ def test_a_consumer_left_open_does_not_keep_its_loop_from_ending(broker: Broker)
 
     runner = threading.Thread(target=asyncio.run, args=(main(),), daemon=True)
     runner.start()
-    runner.join(30)
+    runner.join(PATIENCE)
     assert not runner.is_alive()
     assert consumers[0].stats().failed == 0
 
@@ -224,7 +224,7 @@ def test_a_worker_cancelled_from_outside_ends_the_service_loudly(
         assert tasks[0] is not None
         tasks[0].cancel()
         with pytest.raises(retryrmq.ClosedError, match="cancelled from outside"):
-            await asyncio.wait_for(serving, 30)
+            await asyncio.wait_for(serving, PATIENCE)
 
     asyncio.run(main())
     assert "cancelled from outside" in caplog.text

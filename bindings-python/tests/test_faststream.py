@@ -346,11 +346,14 @@ def test_each_attempt_is_a_span_of_one_trace(broker: Broker) -> None:
     async def main() -> None:
         async with setup.running() as running:
             await running.publish("7", queue)
-            await soon("twice", lambda: len(attempts) == 2)
+            await soon("both spans have ended", lambda: len(processed()) == 2)
+        assert attempts == [1, 2]
+
+    def processed() -> list[Any]:
+        return [span for span in exporter.get_finished_spans() if span.name.endswith("process")]
 
     asyncio.run(main())
-    spans = [span for span in exporter.get_finished_spans() if span.name.endswith("process")]
-    assert len(spans) == 2
+    assert len(processed()) == 2
     assert len({span.context.trace_id for span in exporter.get_finished_spans()}) == 1
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import retryrmq
-from conftest import PATIENCE, Broker, soon
+from conftest import Broker, soon
 from retryrmq.testing import simulate_blocking
 
 
@@ -27,7 +27,7 @@ def run(source: str, *args: str, **environment: str) -> str:
         [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(source), *args],
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=110,
         env={**os.environ, **environment},
     )
     assert ended.returncode == 0, ended.stderr
@@ -72,7 +72,7 @@ def test_a_batch_that_cannot_be_built_is_given_back(broker: Broker) -> None:
             for number in range(8):
                 client.publish(queue, str(number))
             consumer = client.consume(queue, dlx=True, prefetch=100).start()
-            taken, failures, deadline = {}, 0, time.monotonic() + 30
+            taken, failures, deadline = {}, 0, time.monotonic() + 60
             start = 0
             while consumer.stats().delivered < 8 and time.monotonic() < deadline:
                 time.sleep(0.01)
@@ -201,7 +201,7 @@ def test_what_publishers_write_stays_on_its_line_of_the_log(
     asyncio.run(main())
     lines = [logging.Formatter().format(record) for record in caplog.records if record.name.startswith("retryrmq")]
     assert any("Traceback" in line for line in lines)
-    failed = [line for line in lines if " failed: " in line]
+    failed = [line for line in lines if " failed: " in line and queue in line]  # another test's client may still log
     assert len(failed) == 2
     for line in failed:
         assert "forged" in line and "ValueError: cannot read" in line and "\n" not in line

@@ -51,7 +51,7 @@ def test_lost_connections_lose_no_message_and_no_memory(broker: Broker, programs
         del app
         gc.collect()
         # The thread that told of the last answer may still be about to let go of it.
-        patience = time.monotonic() + 10
+        patience = time.monotonic() + 60
         while any(retryrmq._native.live_objects().values()) and time.monotonic() < patience:
             time.sleep(0.01)
         say(live=retryrmq._native.live_objects())
@@ -103,7 +103,7 @@ def test_failed_handlers_leave_nothing_native(broker: Broker, programs: list[Pro
                     await asyncio.sleep(0.01)
 
         asyncio.run(main())
-        patience = time.monotonic() + 10
+        patience = time.monotonic() + 60
         while gc.collect() >= 0 and any(retryrmq._native.live_objects().values()) and time.monotonic() < patience:
             time.sleep(0.01)
         say(live=retryrmq._native.live_objects())
@@ -138,14 +138,27 @@ def test_stopping_again_and_again_leaves_nothing(broker: Broker, programs: list[
                     async for it in parked:
                         pass
 
+        def left():
+            gc.collect()
+            live = {kind: count for kind, count in retryrmq._native.live_objects().items() if count}
+            return dict(live=live, threads=threading.active_count(), files=len(os.listdir("/proc/self/fd")))
+
+        def left_in_the_end(most):
+            # Threads and sockets may still be about to end.
+            patience = time.monotonic() + 60
+            while (found := left()) and time.monotonic() < patience:
+                if not found["live"] and all(found[kind] <= count for kind, count in most.items()):
+                    break
+                time.sleep(0.01)
+            return found
+
         for _ in range(20):
             asyncio.run(once())
-        gc.collect()
-        say(live=retryrmq._native.live_objects(), threads=threading.active_count(), files=len(os.listdir("/proc/self/fd")))
+        before = left_in_the_end({})
+        say(**before)
         for _ in range(20):
             asyncio.run(once())
-        gc.collect()
-        say(live=retryrmq._native.live_objects(), threads=threading.active_count(), files=len(os.listdir("/proc/self/fd")))
+        say(**left_in_the_end({"threads": before["threads"], "files": before["files"]}))
         """,
         broker,
         queue,
@@ -153,5 +166,5 @@ def test_stopping_again_and_again_leaves_nothing(broker: Broker, programs: list[
     programs.append(program)
     before, after = program.lines()
     assert program.end() == 0
-    assert before == after
-    assert not any(after["live"].values())
+    assert before["live"] == after["live"] == {}
+    assert after["threads"] <= before["threads"] and after["files"] <= before["files"]

@@ -44,7 +44,7 @@ def test_a_slow_listener_is_in_nobodys_way(broker: Broker) -> None:
         ):
             await client.publish(slow, "a")
             await soon("the listener is told", told.is_set)
-            await asyncio.wait_for(client.publish(other, "b"), 30)
+            await asyncio.wait_for(client.publish(other, "b"), 60)
             await soon("the other one goes on", lambda: seen == ["b"])
             go_on.set()
 
@@ -62,7 +62,7 @@ def test_a_listener_may_wait_for_the_event_loop(broker: Broker) -> None:
                 pass
 
             def alert(event: retryrmq.Event) -> None:
-                asyncio.run_coroutine_threadsafe(client.publish(alerts, "alert"), loop).result(30)
+                asyncio.run_coroutine_threadsafe(client.publish(alerts, "alert"), loop).result(60)
                 done.append("published")
 
             async with client.consume(queue, fail, on_event=alert, **PARKED):

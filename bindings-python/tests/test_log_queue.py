@@ -77,7 +77,8 @@ def test_a_level_that_changes_later_is_followed(broker: Broker, caplog: pytest.L
         raise ValueError("no")
 
     def said() -> list[str]:
-        return [record.message for record in caplog.records if record.name == "retryrmq.attempt"]
+        lines = [record.getMessage() for record in caplog.records if record.name == "retryrmq.attempt"]
+        return [line for line in lines if queue in line]  # another test's client may still log
 
     async def main() -> None:
         async with app:
@@ -106,7 +107,7 @@ def test_a_log_handler_may_wait_for_the_event_loop(broker: Broker) -> None:
 
         def ship(line: str) -> None:
             if threading.get_ident() != here and "failed" in line and queue in line:
-                asyncio.run_coroutine_threadsafe(app.publish(lines, line), loop).result(30)
+                asyncio.run_coroutine_threadsafe(app.publish(lines, line), loop).result(60)
                 shipped.append(line)
 
         async with app:
@@ -139,7 +140,7 @@ def test_a_log_handler_that_waits_holds_up_nobody(broker: Broker) -> None:
         async with app:
             await app.publish(queue, "bad")
             await soon("the log handler waits", waits.is_set)
-            await asyncio.wait_for(app.publish(queue, "good"), 30)
+            await asyncio.wait_for(app.publish(queue, "good"), 60)
             await soon("the others go on", lambda: app.stats()[queue].acked == 1 and app.stats()[queue].parked == 1)
             assert not go_on.is_set()
             go_on.set()
@@ -153,6 +154,8 @@ def test_lines_that_are_too_many_are_dropped_and_said() -> None:
     lines, written = _log_queue.LogQueue(), []
 
     def slow(line: str) -> None:
+        if not line.startswith("line ") and "dropped" not in line:
+            return  # of another test's client
         written.append(line)
         go_on.wait(60)
 
@@ -169,8 +172,9 @@ def test_lines_that_are_too_many_are_dropped_and_said() -> None:
 
 
 def test_lines_are_written_before_the_end_of_the_process_is_over() -> None:
-    lines, written = _log_queue.LogQueue(), []
-    with logged_by(written.append):
+    lines, written = _log_queue.LogQueue(), list[str]()
+    # Others are of another test's client.
+    with logged_by(lambda line: written.append(line) if line.startswith("line ") else None):
         for number in range(1_000):
             lines.write("retryrmq", logging.WARNING, "line %d", number)
         lines.wait(60)
@@ -217,7 +221,8 @@ def test_records_have_what_they_are_about_as_attributes(broker: Broker, caplog: 
 
     def found(name: str, containing: str) -> list[dict[str, Any]]:
         records = [vars(it) for it in caplog.records if it.name == name and containing in it.getMessage()]
-        return [it for it in records if it.get("queue") == queue]
+        # What has no message yet is being formatted.
+        return [it for it in records if it.get("queue") == queue and "message" in it]
 
     caplog.set_level(logging.DEBUG, "retryrmq")
     asyncio.run(main())

@@ -251,7 +251,8 @@ def test_timeouts(broker: Broker, telemetry: Telemetry) -> None:
     queue = broker.queue()
     app = retryrmq.App(broker.url, **telemetry.options)
     go_on = threading.Event()
-    options: Any = {"dlx": True, "retry": "fixed(1s, retries=0)", "handler_timeout": "50ms"}
+    # The span must begin within the limit.
+    options: Any = {"dlx": True, "retry": "fixed(1s, retries=0)", "handler_timeout": "1s"}
 
     @app.consume(queue, **options)
     async def handle(msg: retryrmq.Message) -> None:
@@ -315,7 +316,7 @@ def test_what_settles_itself_before_its_timeout_is_not_late(broker: Broker, tele
             go_on.wait(60)
 
     with retryrmq.connect_blocking(broker.url, **telemetry.options) as client:
-        options: Any = {"dlx": True, "handler_timeout": "300ms", "concurrency": 1}
+        options: Any = {"dlx": True, "handler_timeout": "2s", "concurrency": 1}
         with client.consume(queue, handle, **options) as consumer:
             client.publish(queue, "waits")
             client.publish(queue, "next")  # begins only after the first has timed out, and has been replaced

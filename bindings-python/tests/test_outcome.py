@@ -87,7 +87,7 @@ def test_an_error_that_cannot_be_judged_is_a_failed_attempt(
 ) -> None:
     end = classify(error)
     assert end == ("retry", str(error) or "Unfinished", type(error).__name__, [], None, None)
-    assert caplog.records[-1].levelname == "ERROR"
+    assert "ERROR" in [record.levelname for record in caplog.records]  # another test's client may log after it
 
 
 def test_what_is_parked_at_once_keeps_its_trace() -> None:

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 import retryrmq
 from conftest import Broker, eventually
+from proxy import Proxy
 
 
 def test_messages_are_sent_in_the_order_of_the_calls(broker: Broker) -> None:
@@ -86,20 +87,23 @@ def test_a_strategy_that_the_broker_cannot_serve_is_refused_with_another(broker:
 
 
 def test_a_publish_that_was_cancelled_harms_nobody(broker: Broker) -> None:
-    queue = broker.queue()
+    queue, proxy = broker.queue(), Proxy(broker.url)
 
     async def main() -> None:
-        async with retryrmq.connect(broker.url) as client:
+        async with retryrmq.connect(proxy.url) as client:
             async with client.consume(queue, dlx=True):
                 pass
+            proxy.hold_up(proxy.connections)  # otherwise it may be confirmed before it is cancelled
             publishing = asyncio.ensure_future(client.publish(queue, "a"))
             await asyncio.sleep(0)
             publishing.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await publishing
+            proxy.go_on()
             await client.publish(queue, "b")
 
     asyncio.run(main())
+    proxy.close()
     with retryrmq.connect_blocking(broker.url) as client, client.consume(queue, dlx=True) as consumer:
         for msg in consumer:
             msg.ack()

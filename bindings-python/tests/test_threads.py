@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import retryrmq
-from conftest import Broker, eventually, soon
+from conftest import PATIENCE, Broker, eventually, soon
+from proxy import Proxy
 from retryrmq import _thread_workers
 from retryrmq.options import Plan
 
@@ -145,11 +145,12 @@ def test_what_no_handler_has_begun_does_not_wait_for_the_one_that_runs(
             client.publish(queue, str(number))
         consumer = client.consume(queue, handle, dlx=True, concurrency=1, drain_timeout="1s").start()
         assert began.wait(60)
+        eventually("the next one has arrived", lambda: consumer.stats().delivered > 151)
         getattr(consumer, how)()
         if how == "close":
-            eventually("the core warns", lambda: warnings(caplog))
-            # Another test's client may still log its attempts.
-            own = [(name, text.partition(";")[0]) for name, text in warnings(caplog) if name != "retryrmq.attempt"]
+            eventually("the core warns", lambda: any(queue in text for _, text in warnings(caplog)))
+            # Another test's client may still log.
+            own = [(name, text.partition(";")[0]) for name, text in warnings(caplog) if queue in text]
             assert own == [("retryrmq.consumer", "handlers still running after the drain timeout of 1s: 1")]
         counted: dict[str, int] = {}
         with client.consume(queue, dlx=True) as again:
@@ -169,19 +170,17 @@ def test_what_no_handler_has_begun_does_not_wait_for_the_one_that_runs(
 
 def test_a_handler_on_a_thread_may_close_its_own_consumer(broker: Broker) -> None:
     queue = broker.queue()
-    closed: list[float] = []
+    closed: list[bool] = []
 
     def handle(msg: retryrmq.Message) -> None:
-        began = time.monotonic()
         consumer.close()
-        closed.append(time.monotonic() - began)
+        closed.append(True)
 
     with retryrmq.connect_blocking(broker.url) as client:
-        consumer = client.consume(queue, handle, dlx=True, drain_timeout="20s").start()
+        consumer = client.consume(queue, handle, dlx=True, drain_timeout="10m").start()  # longer than the test may take
         client.publish(queue, "a")
         consumer.run()
-        assert closed[0] < 10
-        assert consumer.stats().acked == 1
+        assert closed and consumer.stats().acked == 1
 
 
 def refuse_threads(monkeypatch: pytest.MonkeyPatch, queue: str, most: int) -> None:
@@ -230,14 +229,19 @@ def test_closed_while_it_starts_it_never_consumes(broker: Broker, how: str) -> N
     queue = broker.queue()
 
     async def on_loop() -> None:
-        async with retryrmq.connect(broker.url) as client:
+        proxy = Proxy(broker.url)
+        async with retryrmq.connect(proxy.url) as client:
             async with client.consume(queue, dlx=True):
                 pass
             await client.publish(queue, "a")
             consumer = client.consume(queue, nothing, dlx=True)
+            proxy.hold_up(proxy.connections)  # otherwise it may be started before it is closed
             starting = asyncio.ensure_future(consumer.start())
             await asyncio.sleep(0)
-            await consumer.close()
+            closing = asyncio.ensure_future(consumer.close())
+            await asyncio.sleep(0)
+            proxy.go_on()
+            await closing
             with pytest.raises(retryrmq.ClosedError):
                 await starting
             # Whether the broker had given it the message by then depends on which of the two was quicker.
@@ -247,6 +251,7 @@ def test_closed_while_it_starts_it_never_consumes(broker: Broker, how: str) -> N
                     assert msg.text() == "a"
                     await msg.ack()
                     break
+        proxy.close()
 
     if how == "loop":
         asyncio.run(on_loop())
@@ -265,7 +270,7 @@ def test_closed_while_it_starts_it_never_consumes(broker: Broker, how: str) -> N
             starting = threading.Thread(target=start)
             starting.start()
             consumer.close()
-            starting.join(30)
+            starting.join(PATIENCE)
             assert not starting.is_alive()
         eventually("no thread is left", lambda: not [it for it in threading.enumerate() if queue in it.name])
 

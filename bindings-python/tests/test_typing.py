@@ -172,6 +172,7 @@ def bodies(client: retryrmq.Client, blocking: retryrmq.BlockingClient) -> None:
 WRONG = [number for number, line in enumerate(TYPED.splitlines(), 1) if "WRONG" in line]
 
 
+@pytest.mark.timeout(600)
 def test_types_say_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = Path(retryrmq.__file__).parents[1]
     if home.name != "site-packages":  # a checkout, which mypy would not find by itself
@@ -183,6 +184,7 @@ def test_types_say_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert sorted({int(line.split(":")[1]) for line in said.splitlines() if ": error:" in line}) == WRONG, said
 
 
+@pytest.mark.timeout(600)
 def test_pyright_says_the_same(tmp_path: Path) -> None:
     pytest.importorskip("pyright")
     home = Path(retryrmq.__file__).parents[1]
@@ -195,6 +197,7 @@ def test_pyright_says_the_same(tmp_path: Path) -> None:
     assert sorted({it["range"]["start"]["line"] + 1 for it in found}) == WRONG, found
 
 
+@pytest.mark.timeout(600)
 def test_the_native_half_is_what_its_stub_says() -> None:
     pytest.importorskip("mypy")
     home = Path(retryrmq.__file__).parents[1]

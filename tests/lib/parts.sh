@@ -33,6 +33,10 @@ skipped() { # NAME WHY
 
 wanted() { [[ -z ${RETRYRMQ_PARTS:-} || " build $RETRYRMQ_PARTS " == *" $1 "* ]]; }
 
+failed_parts() {
+    grep -l '^FAILED' "$logs"/*.result | sed 's:.*/::; s:\.result$::'
+}
+
 # Every part with its times, how many tests passed and failed, and whether all parts are ok.
 report() { # SECONDS
     local file result wall cpu why failed=0 seconds=$1
@@ -44,7 +48,7 @@ report() { # SECONDS
     done < <(ls -tr "$logs"/*.result)
     printf '%-24s %-8s %8s\n\n' all "$( ((failed)) && echo FAILED || echo ok)" "$seconds"
     local broken=()
-    mapfile -t broken < <(grep -l '^FAILED' "$logs"/*.result | sed 's/result$/log/' | xargs -r ls 2>/dev/null)
+    mapfile -t broken < <(failed_parts | sed "s:.*:$logs/&.log:" | xargs -r ls 2>/dev/null)
     ((!${#broken[@]})) || failures "${broken[@]}"
     counted "$logs"/*.log
     return "$failed"

@@ -99,7 +99,7 @@ test('the results of Promise.allSettled are answers, with the signals in them', 
     value: async () => new Error('only a value'),
     status: async () => ({ status: 'rejected', reason: 'of a bank' }),
   }
-  const options = { queue: orders, dlx: true, retry: fixed('50ms', { retries: 0 }), batch: 5, batchWait: '10s', concurrency: 1 }
+  const options = { queue: orders, dlx: true, retry: fixed('50ms', { retries: 0 }), batch: 5, batchWait: '1m', concurrency: 1 }
   const consumer = await rmq.consume(options, (messages) => Promise.allSettled(messages.map(({ messageId }) => ends[messageId]())))
   await publish(rmq, orders, Object.keys(ends))
   await until('all have ended', () => consumer.stats().acked + consumer.stats().parked === 5)
@@ -113,7 +113,7 @@ test('the results of Promise.allSettled are answers, with the signals in them', 
 
 test('an error that Promise.allSettled has kept is a failure beside other values', async (t) => {
   const [rmq, orders] = [await client(t), await queue(t)]
-  const options = { queue: orders, dlx: true, retry: fixed('50ms', { retries: 0 }), batch: 2, batchWait: '10s', concurrency: 1 }
+  const options = { queue: orders, dlx: true, retry: fixed('50ms', { retries: 0 }), batch: 2, batchWait: '1m', concurrency: 1 }
   const results = [null, { status: 'rejected', reason: new TypeError('no price') }]
   const consumer = await rmq.consume(options, () => results)
   await publish(rmq, orders, ['fine', 'failed'])
@@ -123,7 +123,7 @@ test('an error that Promise.allSettled has kept is a failure beside other values
 test('what is no answer fails all', async (t) => {
   const [rmq, orders] = [await client(t), await queue(t)]
   const answers = [(messages) => messages.slice(1), (messages) => messages.map(async () => {}), () => park('all of them'), () => []]
-  const options = { queue: orders, dlx: true, retry: fixed('50ms', { retries: 0 }), batch: 2, batchWait: '10s', concurrency: 1 }
+  const options = { queue: orders, dlx: true, retry: fixed('50ms', { retries: 0 }), batch: 2, batchWait: '1m', concurrency: 1 }
   const consumer = await rmq.consume(options, (messages) => answers.shift()(messages))
   await publish(rmq, orders, numbers(8))
   await until('all are parked', () => consumer.stats().parked === 8)
@@ -150,7 +150,7 @@ test('a handler may change its array, and answers belong to the original order',
       throw new RangeError('no answer')
     },
   }
-  const options = { queue: orders, dlx: true, retry: fixed('50ms', { retries: 0 }), batch: 2, batchWait: '10s', concurrency: 1 }
+  const options = { queue: orders, dlx: true, retry: fixed('50ms', { retries: 0 }), batch: 2, batchWait: '1m', concurrency: 1 }
   const ends = {}
   for (const [name, handler] of Object.entries(handlers)) {
     const consumer = await rmq.consume(options, handler)
@@ -179,7 +179,7 @@ test('a handler may change its array, and answers belong to the original order',
 test('the handler timeout fails all messages of the batch', async (t) => {
   const [rmq, orders] = [await client(t), await queue(t)]
   const aborted = []
-  const options = { queue: orders, dlx: true, retry: fixed('50ms', { retries: 0 }), batch: 3, batchWait: '10s', handlerTimeout: '100ms' }
+  const options = { queue: orders, dlx: true, retry: fixed('50ms', { retries: 0 }), batch: 3, batchWait: '1m', handlerTimeout: '100ms' }
   const consumer = await rmq.consume(
     options,
     (_, { signal }) => new Promise((resolve) => signal.addEventListener('abort', () => resolve(aborted.push(signal.reason.name)))),
@@ -198,7 +198,7 @@ test('a handler that blocks the event loop beyond its time has failed', async (t
   const warned = []
   setLogger({ error() {}, warn: (text) => warned.push(text), info() {}, debug() {} })
   t.after(() => setLogger(false))
-  const options = { queue: orders, dlx: true, retry: fixed('50ms', { retries: 0 }), batch: 2, batchWait: '10s', handlerTimeout: '50ms' }
+  const options = { queue: orders, dlx: true, retry: fixed('50ms', { retries: 0 }), batch: 2, batchWait: '1m', handlerTimeout: '50ms' }
   const consumer = await rmq.consume(options, () => {
     for (const until = Date.now() + 300; Date.now() < until; );
   })
@@ -234,7 +234,7 @@ test('closing lets the batch that is handled finish, and requeues the rest', asy
 test('stopping redelivers the batch that is handled', async (t) => {
   const [rmq, orders] = [await client(t), await queue(t)]
   const { promise: begun, resolve } = deferred()
-  const consumer = await rmq.consume({ queue: orders, dlx: true, batch: 2, batchWait: '10s' }, async (messages, { signal }) => {
+  const consumer = await rmq.consume({ queue: orders, dlx: true, batch: 2, batchWait: '1m' }, async (messages, { signal }) => {
     resolve(signal)
     await new Promise(() => {})
   })

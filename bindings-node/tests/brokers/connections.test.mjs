@@ -13,7 +13,7 @@ import { URL_, client, program, queue, test, until } from './broker.mjs'
 import { at, broker, freePort, proxy, user } from './network.mjs'
 
 test('any of several hosts will do', async (t) => {
-  const dead = `127.0.0.1:${await freePort()}`
+  const dead = `127.0.0.1:${await freePort(t)}`
   for (const urls of [at(`${dead},${broker.host}`), `${at(dead)}, ${URL_}`, [at(dead), URL_]]) {
     // In any order.
     for (let n = 0; n < 3; n++) {
@@ -42,7 +42,7 @@ test('a password in a file is read at every connection', async (t) => {
 })
 
 test('a broker that is not there yet is waited for', async (t) => {
-  const port = await freePort()
+  const port = await freePort(t)
   await assert.rejects(connect(at(`127.0.0.1:${port}`)), { code: 'unreachable' })
   let connected = false
   const connecting = connect(at(`127.0.0.1:${port}`), { wait: true }).finally(() => (connected = true))
@@ -56,7 +56,7 @@ test('a broker that is not there yet is waited for', async (t) => {
 })
 
 test('a client that waits, waits to consume as well', async (t) => {
-  const [port, name] = [await freePort(), await queue(t)]
+  const [port, name] = [await freePort(t), await queue(t)]
   const way = await proxy(t, port)
   const rmq = await connect(at(way.place), { wait: true })
   way.close()
@@ -82,10 +82,10 @@ test('a client that waits, waits to consume as well', async (t) => {
   await third
 })
 
-test('waiting that is given up ends', async () => {
+test('waiting that is given up ends', async (t) => {
   const before = liveObjects().operations ?? 0
   const controller = new AbortController()
-  const connecting = connect(at(`127.0.0.1:${await freePort()}`), { wait: true, signal: controller.signal })
+  const connecting = connect(at(`127.0.0.1:${await freePort(t)}`), { wait: true, signal: controller.signal })
   setTimeout(() => controller.abort(new Error('changed my mind')), 100)
   await assert.rejects(connecting, { message: 'changed my mind' })
   await until('nobody tries any more', () => (liveObjects().operations ?? 0) <= before)
@@ -104,16 +104,16 @@ test('a signal that aborts after connecting takes nothing back', async (t) => {
   await rmq.close()
 })
 
-test('waiting keeps the process alive until Ctrl-C', async () => {
-  const { signal } = await program('wait_for_broker', [at(`127.0.0.1:${await freePort()}`)], async (child, says) => {
+test('waiting keeps the process alive until Ctrl-C', async (t) => {
+  const { signal } = await program('wait_for_broker', [at(`127.0.0.1:${await freePort(t)}`)], async (child, says) => {
     await says('waiting\nwaiting')
     child.kill('SIGINT')
   })
   assert.equal(signal, 'SIGINT')
 })
 
-test('waiting ends with its thread', async () => {
-  const { code, text, errors } = await program('wait_for_broker', [at(`127.0.0.1:${await freePort()}`), 'thread'])
+test('waiting ends with its thread', async (t) => {
+  const { code, text, errors } = await program('wait_for_broker', [at(`127.0.0.1:${await freePort(t)}`), 'thread'])
   assert.deepEqual([code, errors], [0, ''])
   assert.match(text, /gone\n$/)
 })
@@ -158,6 +158,7 @@ test('a password that was changed is told', async (t) => {
   const [event] = await refused
   assert.deepEqual(Object.keys(event).sort(), ['error', 'name', 'queue'])
   assert.equal(event.queue, name)
+  await until('it is known why', () => rmq.trouble()?.includes(who.name))
   for (const text of [event.error, rmq.trouble()]) assert.ok(text.includes(who.name) && !text.includes('old'), text)
   await who.setPassword('old')
   await until('it is back', () => rmq.healthy())

@@ -11,13 +11,17 @@ export const broker = new URL(URL_)
 /** The broker's address with another place, and perhaps somebody else. */
 export const at = (place, who = `${broker.username}:${broker.password}`) => `amqp://${who}@${place}${broker.pathname}`
 
-/** A port on which nothing listens. */
-export async function freePort() {
-  const listener = net.createServer().listen(0, '127.0.0.1')
+/**
+ * A port on which nothing listens. It is nobody else's until the end of the test, because a connection begins there, but a proxy of the test may
+ * listen on it.
+ */
+export async function freePort(t) {
+  const listener = net.createServer((end) => end.unref()).listen(0, '127.0.0.1')
   await once(listener, 'listening')
-  const { port } = listener.address()
-  await new Promise((resolve) => listener.close(resolve))
-  return port
+  const holder = net.connect({ port: listener.address().port, host: '127.0.0.1', localAddress: '127.0.0.1', localPort: 0 }).unref()
+  await once(holder, 'connect')
+  t.after(() => (holder.destroy(), listener.close()))
+  return holder.localPort
 }
 
 /**

@@ -199,7 +199,7 @@ test('a batch is one span with a link to each publish', async (t) => {
   const { telemetry, rmq, orders, points, published, processed } = await telling(t)
   const plain = await client(t)
   const answers = [[undefined, new RangeError('no answer'), defer('10s')], undefined]
-  const options = { queue: orders, dlx: true, retry: fixed('1m'), batch: 3, batchWait: '10s', concurrency: 1 }
+  const options = { queue: orders, dlx: true, retry: fixed('1m'), batch: 3, batchWait: '1m', concurrency: 1 }
   const handle = () => answers.shift()
   const consumer = await rmq.consume(options, telemetry.batch(handle))
   for (const messageId of ['0', '1']) await rmq.publish(orders, 'x', { messageId })

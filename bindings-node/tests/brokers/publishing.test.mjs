@@ -5,7 +5,7 @@ import assert from 'node:assert/strict'
 import { connect, fixed } from 'retryrmq'
 
 import { client, deferred, queue, test, until } from './broker.mjs'
-import { at, proxy } from './network.mjs'
+import { at, freePort, proxy } from './network.mjs'
 
 test('a message that no queue takes is refused, unless it is not mandatory', async (t) => {
   const rmq = await client(t)
@@ -36,7 +36,8 @@ test('bad input rejects, and nothing throws at the call', async (t) => {
 })
 
 test('a timeout and a signal end the wait, and a longer timeout waits longer', async (t) => {
-  const [way, orders] = [await proxy(t), await queue(t)]
+  const [port, orders] = [await freePort(t), await queue(t)]
+  const way = await proxy(t, port)
   const rmq = await connect(at(way.place))
   t.after(() => rmq.close())
   await assert.rejects(rmq.publish(orders, 'x', { signal: AbortSignal.abort(new Error('too late')) }), /too late/)
@@ -56,7 +57,7 @@ test('a timeout and a signal end the wait, and a longer timeout waits longer', a
   await assert.rejects(waits, { name: 'AbortError' })
   const late = rmq.publish(orders, 'late', { timeout: '2m' })
   // Longer than without a timeout.
-  setTimeout(() => void proxy(t, Number(way.place.split(':')[1])), 7_000)
+  setTimeout(() => void proxy(t, port), 7_000)
   await late
 })
 

@@ -54,7 +54,7 @@ func main() {
 
 	err = conn.ConsumeBatches(ctx, queue, func(ctx context.Context, messages []*retryrmq.Message) error {
 		fmt.Printf("a batch of %d\n", len(messages))
-		if ended.Add(int64(len(messages))) == count {
+		if ended.Add(int64(len(messages))) >= count {
 			stop()
 		}
 		return handle(ctx, messages)
@@ -64,7 +64,8 @@ func main() {
 			if number == 3 {
 				body = "no number"
 			}
-			if err := conn.Publish(ctx, retryrmq.Publishing{RoutingKey: queue, Body: []byte(body)}); err != nil {
+			// Not with ctx, which the handler may end before the last one is confirmed.
+			if err := conn.Publish(context.Background(), retryrmq.Publishing{RoutingKey: queue, Body: []byte(body)}); err != nil {
 				log.Fatal(err)
 			}
 		}

@@ -63,7 +63,8 @@ func main() {
 		retryrmq.OnEvent(tell),
 		retryrmq.OnReady(func() { // the queue exists
 			for _, id := range left {
-				if err := conn.Publish(ctx, retryrmq.Publishing{RoutingKey: queue, MessageID: id}); err != nil {
+				// Not with ctx, which the handler may end before the last one is confirmed.
+				if err := conn.Publish(context.Background(), retryrmq.Publishing{RoutingKey: queue, MessageID: id}); err != nil {
 					log.Fatal(err)
 				}
 			}

@@ -63,7 +63,8 @@ func main() {
 		}),
 		retryrmq.OnReady(func() { // the queue exists
 			for id, body := range orders {
-				err := conn.Publish(ctx, retryrmq.Publishing{RoutingKey: queue, MessageID: id, Body: []byte(body)})
+				// Not with ctx, which may end before the last one is confirmed.
+				err := conn.Publish(context.Background(), retryrmq.Publishing{RoutingKey: queue, MessageID: id, Body: []byte(body)})
 				if err != nil {
 					log.Fatal(err)
 				}

@@ -107,7 +107,8 @@ func TestARequestIDGoesFromThePublisherIntoTheLog(t *testing.T) {
 		return nil
 	}, append(options, retryrmq.Concurrency(1), retryrmq.OnReady(func() { // the queue exists
 		message := retryrmq.Publishing{RoutingKey: "example.request-id", Body: []byte("7")}
-		if err := conn.Publish(WithRequestID(ctx, "r-1"), message); err != nil {
+		// Not with ctx, which the handler may end before it is confirmed.
+		if err := conn.Publish(WithRequestID(t.Context(), "r-1"), message); err != nil {
 			t.Error(err)
 		}
 	}))...)

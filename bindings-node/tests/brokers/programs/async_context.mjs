@@ -18,7 +18,7 @@ async function request() {
 }
 
 const store = await request()
-const deadline = Date.now() + 10_000
+const deadline = Date.now() + 60_000
 while (store.deref() !== undefined && Date.now() < deadline) {
   await new Promise((resolve) => setTimeout(resolve, 10))
   gc()
