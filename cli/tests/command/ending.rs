@@ -161,7 +161,7 @@ async fn a_timeout_ends_all_that_the_command_started() {
         let fixture = Fixture::with_queue(&broker).await;
         fixture.amqp.publish(QUEUE, "").await;
         let script = "trap '' TERM; sh -c 'trap \"\" TERM; echo $$; while :; do sleep 0.05; done' & wait; wait";
-        let mut running = fixture.start(&["--count=1", "--timeout=300ms", "--grace=100ms", "--retry=fixed(1h)"], script);
+        let mut running = fixture.start(&["--count=1", "--timeout=5s", "--grace=100ms", "--retry=fixed(1h)"], script);
         let grandchild = process(&running.line().await);
         gone(grandchild).await;
         assert_eq!(running.end().await.code(), Some(0));
