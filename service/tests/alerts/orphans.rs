@@ -209,19 +209,6 @@ async fn a_consumer_that_acknowledges_nothing_is_seen_by_prometheus() {
         }
         let _stuck = amqp.consume("stuck", 5).await;
         let client = Client::connect(vhost.url()).await.unwrap();
-        let told = Told::default();
-        let configuration = configuration(&format!(
-            "stuck_after = \"2s\"\nprometheus = [\"http://127.0.0.1:{port}\"]"
-        ));
-        let _watch = Watch::start(
-            client.clone(),
-            vhost.name(),
-            None,
-            Vec::new(),
-            &configuration,
-            told.tell(),
-        )
-        .unwrap();
         let busy = tokio::spawn({
             let client = client.clone();
             async move {
@@ -241,6 +228,34 @@ async fn a_consumer_that_acknowledges_nothing_is_seen_by_prometheus() {
                 }
             }
         });
+        // Or it would be told as well.
+        eventually(
+            DEADLINE,
+            "all that have a consumer are known to",
+            || async {
+                let consumed = |queue| async move {
+                    let path = format!("queues/{}/{queue}", vhost.name());
+                    let seen = node.management().get(path).await.ok()?;
+                    (seen["consumers"] == 1).then_some(())
+                };
+                consumed("stuck").await?;
+                consumed("busy").await
+            },
+        )
+        .await;
+        let told = Told::default();
+        let configuration = configuration(&format!(
+            "stuck_after = \"8s\"\nprometheus = [\"http://127.0.0.1:{port}\"]"
+        ));
+        let _watch = Watch::start(
+            client.clone(),
+            vhost.name(),
+            None,
+            Vec::new(),
+            &configuration,
+            told.tell(),
+        )
+        .unwrap();
         eventually(DEADLINE, "both are told", || async {
             let mut story = told.story();
             story.sort_unstable();
