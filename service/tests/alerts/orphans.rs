@@ -228,21 +228,15 @@ async fn a_consumer_that_acknowledges_nothing_is_seen_by_prometheus() {
                 }
             }
         });
-        // Or it would be told as well.
-        eventually(
-            DEADLINE,
-            "all that have a consumer are known to",
-            || async {
-                let consumed = |queue| async move {
-                    let path = format!("queues/{}/{queue}", vhost.name());
-                    let seen = node.management().get(path).await.ok()?;
-                    (seen["consumers"] == 1).then_some(())
-                };
-                consumed("stuck").await?;
-                consumed("busy").await
-            },
-        )
-        .await;
+        // Or they would be told as well.
+        for queue in ["stuck", "busy"] {
+            eventually(DEADLINE, "its consumer is known", || async {
+                let path = format!("queues/{}/{queue}", vhost.name());
+                let seen = node.management().get(path).await;
+                seen.is_ok_and(|seen| seen["consumers"] == 1)
+            })
+            .await;
+        }
         let told = Told::default();
         let configuration = configuration(&format!(
             "stuck_after = \"8s\"\nprometheus = [\"http://127.0.0.1:{port}\"]"
