@@ -22,7 +22,8 @@ use tokio::sync::Semaphore;
 
 use crate::{
     fixture::{
-        DEADLINE, Observations, PARKED, QUEUE, connect_with, id, int, policy, start, table, take,
+        DEADLINE, Observations, PARKED, QUEUE, connect_with, id, int, policy, start, stats, table,
+        take,
     },
     permissions::{DEFAULT_EXCHANGE, User},
 };
