@@ -118,7 +118,7 @@ async fn a_listing_that_is_signalled_ends_in_good_order() {
     .await;
 }
 
-/// Waits until a process has been told of its signals, and then has had nothing to do for a while.
+/// Waits until a process has been told of its signals, and then has had nothing to do for a while, or has ended.
 async fn at_rest(process: Pid) {
     let tasks = format!("/proc/{}/task", process.as_raw_nonzero());
     let rests = || {
@@ -130,7 +130,7 @@ async fn at_rest(process: Pid) {
                 value.is_none_or(|value| is(value.trim()))
             };
             let none = |signals: &str| signals.bytes().all(|digit| digit == b'0');
-            holds("State:", &|state| state.starts_with('S'))
+            holds("State:", &|state| state.starts_with(['S', 'Z']))
                 && holds("SigPnd:", &none)
                 && holds("ShdPnd:", &none)
         })
