@@ -19,7 +19,7 @@ async fn too_few_files_for_all_commands_cost_no_message_anything() {
             .args(["-c", "ulimit -n 64; exec \"$@\"", "sh"])
             .arg(env!("CARGO_BIN_EXE_retryrmq"))
             .args(["--json", "consume", QUEUE, "--dlx"])
-            .args(["--count=40", "--concurrency=40", "--", "sleep", "0.5"])
+            .args(["--count=40", "--concurrency=40", "--", "sleep", "3"])
             .env("RETRYRMQ_URL", fixture.vhost.url())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

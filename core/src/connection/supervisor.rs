@@ -388,7 +388,10 @@ impl<F: Fn()> Supervisor<F> {
             tokio::select! {
                 // Jitter, so that a returning broker does not get all its clients at once.
                 () = sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)) => {}
-                _ = reconnected.changed() => pause = FIRST_PAUSE,
+                _ = reconnected.changed() => {
+                    pause = FIRST_PAUSE;
+                    debug!(address = %self.addresses, purpose = self.keeping.purpose, "another connection is back, so trying at once");
+                }
             }
             reconnected.mark_unchanged();
             tries += 1;

@@ -33,7 +33,7 @@ fn outcome(message: &Message) -> Outcome {
         b"chooses" if attempt == 1 => Outcome::retry_after(moment, failure),
         b"is put off" if message.deferrals() < 2 => Outcome::defer(moment),
         b"fails and is put off" if attempt == 1 => Outcome::retry(failure),
-        b"fails and is put off" if message.deferrals() == 0 => Outcome::defer(30 * moment),
+        b"fails and is put off" if message.deferrals() == 0 => Outcome::defer(100 * moment),
         _ => Outcome::Ack,
     }
 }
@@ -210,7 +210,7 @@ async fn a_rule_for_an_error_is_not_about_what_is_put_off_later() {
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
-        let rule = "[[rules]]\nerror_type = \"Time*\"\nretry = \"fixed(100ms, max_age=2s)\"\n";
+        let rule = "[[rules]]\nerror_type = \"Time*\"\nretry = \"fixed(100ms, max_age=10s)\"\n";
         let file = policy(&format!("{POLICY}{rule}"));
         let replica = Replica::start(&vhost, Some(file.path())).await;
         let client = Client::connect(vhost.url()).await.unwrap();

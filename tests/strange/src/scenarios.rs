@@ -9,7 +9,7 @@ use crate::setting::Expectation;
 use crate::{DEADLINE, Loss, PARKED, POLICY, QUEUE, Setting, WAITING, inspection};
 use retryrmq::{Client, Consumer, ErrorKind, Policy, Publish, Result, RunningConsumer};
 use retryrmq_harness::eventually;
-use std::collections::BTreeSet;
+use std::{cell::Cell, collections::BTreeSet};
 
 /// How many messages of each fate a batch has.
 const EACH: usize = 3;
@@ -21,11 +21,19 @@ const LOOKS: u32 = 8;
 pub(crate) async fn run(environment: &Environment, setting: &Setting) {
     let mut setting_run = SettingRun::begin(environment, setting).await;
     // Beside each other, because a queue that expires is there only while it is used.
+    let is_found = Cell::new(false);
     let fault = async {
         setting_run.attempts_fail().await;
         setting_run.the_consumer_ends_and_is_cut_off().await;
+        while !is_found.get() {
+            setting_run.more_attempts_fail().await;
+        }
     };
-    tokio::join!(fault, inspection::finds(environment, setting));
+    let inspection = async {
+        inspection::finds(environment, setting).await;
+        is_found.set(true);
+    };
+    tokio::join!(fault, inspection);
     setting_run.the_work_queue_is_missing().await;
     setting_run.what_is_parked_is_replayed().await;
     setting_run.end().await;
@@ -59,6 +67,8 @@ struct SettingRun<'a> {
     running: Option<RunningConsumer>,
     observations: Observations,
     ledger: Ledger,
+    /// How many batches there were beyond those of the scenarios.
+    batches: u32,
 }
 
 impl<'a> SettingRun<'a> {
@@ -72,6 +82,7 @@ impl<'a> SettingRun<'a> {
             running: None,
             observations: Observations::default(),
             ledger: Ledger::default(),
+            batches: 0,
         };
         setting_run.start().await;
         setting_run
@@ -124,6 +135,12 @@ impl<'a> SettingRun<'a> {
         .await;
         self.publish("fourth").await;
         self.settled("after a restart and lost connections").await;
+    }
+
+    async fn more_attempts_fail(&mut self) {
+        self.batches += 1;
+        self.publish(&format!("more-{}", self.batches)).await;
+        self.settled("after more failed attempts").await;
     }
 
     /// Messages come back while the work queue is missing, and wait for it.
@@ -238,7 +255,7 @@ impl<'a> SettingRun<'a> {
     }
 
     async fn wait_until(&self, when: &str, missing: impl Fn() -> Vec<String>) {
-        let looks = std::cell::Cell::new(0);
+        let looks = Cell::new(0);
         eventually(DEADLINE, when, || async {
             let missing = missing();
             let empty = self.setting.is_unsettled() && self.is_quiet().await;

@@ -1,7 +1,5 @@
 //! What consumers of AMQP 0-9-1 can be given of what publishers of AMQP 1.0 send.
 
-use std::time::Duration;
-
 use lapin::options::BasicGetOptions;
 use retryrmq_facts::*;
 use retryrmq_harness::{
@@ -11,8 +9,6 @@ use retryrmq_harness::{
     Value10::{self, *},
     Version, Vhost, eventually, on_every_broker_where,
 };
-
-const DEADLINE: Duration = Duration::from_secs(60);
 
 fn new() -> Message10 {
     Message10::new("x")

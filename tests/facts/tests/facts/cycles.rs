@@ -75,7 +75,7 @@ async fn a_message_past_its_delivery_limit_waits_and_does_not_return() {
         amqp.declare_with(
             "wait",
             QueueType::Quorum,
-            wait_queue(QueueType::Quorum, 500, "work"),
+            wait_queue(QueueType::Quorum, 5_000, "work"),
         )
         .await;
         amqp.publish("work", "").await;

@@ -230,11 +230,12 @@ async fn a_delay_outlives_the_time_of_the_message() {
     on_4_3(|vhost| async move {
         let amqp = vhost.connect().await;
         amqp.declare("parked", QueueType::Quorum).await;
-        let mut arguments = delayed("failed", 2_000, 2_000);
+        let mut arguments = delayed("failed", 6_000, 6_000);
         arguments.extend(dead_letters_to("parked"));
         amqp.declare_with("work", QueueType::Quorum, table(arguments))
             .await;
-        let short = lapin::BasicProperties::default().with_expiration("300".into());
+        // Shorter than the delay, and longer than this test takes to give it back.
+        let short = lapin::BasicProperties::default().with_expiration("3000".into());
         amqp.publish_with("work", "", short).await;
         let given_back = Instant::now();
         hold(amqp.channel(), "work")
@@ -244,7 +245,7 @@ async fn a_delay_outlives_the_time_of_the_message() {
             .unwrap();
         let message = hold(amqp.channel(), "parked").await;
         assert!(
-            given_back.elapsed() >= Duration::from_secs(2),
+            given_back.elapsed() >= Duration::from_secs(6),
             "it expired while it was delayed"
         );
         assert_eq!(

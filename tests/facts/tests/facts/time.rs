@@ -10,9 +10,6 @@ use tokio::time::{Instant, sleep};
 const LONGEST: i64 = 315_360_000_000;
 const HOUR: i64 = 3_600_000;
 
-/// A busy machine needs long.
-const DEADLINE: Duration = Duration::from_secs(60);
-
 /// Fact 14. The reason for one queue per delay.
 #[tokio::test]
 async fn a_message_that_waits_long_blocks_those_behind_it() {

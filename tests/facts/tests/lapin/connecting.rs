@@ -48,7 +48,7 @@ async fn listeners_share_the_events_instead_of_getting_all_of_them() {
         let mut seen = 0;
         for stream in streams {
             let mut stream = pin!(stream);
-            while timeout(Duration::from_millis(500), stream.next())
+            while timeout(Duration::from_secs(3), stream.next())
                 .await
                 .is_ok_and(|event| event.is_some())
             {

@@ -26,10 +26,13 @@ async fn a_quorum_queue_keeps_what_a_cancelled_consumer_on_a_killed_node_held() 
         other.kill().await;
         other.start().await;
         assert!(ready(&amqp, "consumed", DEADLINE).await);
-        let kept = !ready(&amqp, "cancelled", WHILE).await;
+        if broker.version() >= Version::V4_3 {
+            assert!(ready(&amqp, "cancelled", DEADLINE).await);
+            return;
+        }
+        assert!(!ready(&amqp, "cancelled", WHILE).await, "it is kept");
         move_leader(&leader, "cancelled").await;
         assert!(ready(&amqp, "cancelled", DEADLINE).await);
-        assert_eq!(kept, broker.version() < Version::V4_3);
     })
     .await;
 }

@@ -2,8 +2,7 @@
 
 use lapin::{options::QueueDeclareOptions, types::FieldTable};
 use retryrmq_facts::*;
-use retryrmq_harness::{Amqp, Broker, on_brokers_where};
-use std::time::Duration;
+use retryrmq_harness::{Amqp, Broker, eventually, on_brokers_where};
 
 /// Fact 60. Two nodes of a cluster that nobody named, and a third that stands alone.
 #[tokio::test]
@@ -17,16 +16,12 @@ async fn an_exclusive_queue_is_known_in_its_cluster_and_virtual_host_only() {
 
         let mark = mark(&at_one).await;
         // A node may hear of it a moment later.
-        let mut said = look(&at_other, &mark).await;
-        for _ in 0..20 {
-            if said == 405 {
-                break;
-            }
-            assert_eq!(said, 404);
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            said = look(&at_other, &mark).await;
-        }
-        assert_eq!(said, 405, "RESOURCE_LOCKED");
+        eventually(DEADLINE, "RESOURCE_LOCKED", || async {
+            let said = look(&at_other, &mark).await;
+            assert!([404, 405].contains(&said), "{said}");
+            said == 405
+        })
+        .await;
         assert_eq!(look(&one.connect().await, &mark).await, 405);
         assert_eq!(look(&one.vhost().await.connect().await, &mark).await, 404);
         assert_eq!(look(&broker.connect().await, &mark).await, 404);

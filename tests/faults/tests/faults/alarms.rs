@@ -170,6 +170,12 @@ pub(crate) async fn ended_in_an_alarm(node: &Node) {
         Some(2),
         "{what}: the first one and the last"
     );
-    assert_eq!(amqp.depth(ENDED).await, Some(FAIL as u32 + 1), "{what}");
+    eventually(DEADLINE, "all originals are there", || async {
+        let depth = amqp.depth(ENDED).await;
+        (depth == Some(FAIL as u32 + 1))
+            .then_some(())
+            .ok_or_else(|| format!("{what}: {depth:?}"))
+    })
+    .await;
     client.close().await;
 }

@@ -1,9 +1,9 @@
 //! The stage of most tests: a vhost with a work queue and a client.
 
 use futures_util::future::BoxFuture;
-use retryrmq::{Client, Message};
+use retryrmq::{Client, Message, Publish};
 use retryrmq_faults::{load, recorder::Recorder};
-use retryrmq_harness::{Amqp, Broker, QueueType, Vhost, eventually};
+use retryrmq_harness::{Amqp, Broker, CutProxy, Direction, QueueType, Vhost, eventually};
 use tokio::sync::watch;
 
 pub(crate) const QUEUE: &str = "orders";
@@ -49,6 +49,45 @@ impl Fixture {
     /// Waits until no connection of the library is open in the vhost.
     pub(crate) async fn no_connection_is_left(&self) {
         no_connection_is_left(self.vhost.broker(), self.vhost.name()).await;
+    }
+}
+
+/// A question to a broker that does not answer. What ends before it is given up waits for no answer, however busy the machine is.
+pub(crate) struct UnansweredQuestion {
+    client: Client,
+    proxy: CutProxy,
+}
+
+impl UnansweredQuestion {
+    const QUEUE: &str = "unanswered";
+
+    /// All but the question.
+    pub(crate) async fn prepare(fixture: &Fixture) -> Self {
+        fixture.amqp.declare(Self::QUEUE, QueueType::Classic).await;
+        let proxy = CutProxy::to(fixture.vhost.url()).await;
+        let client = Client::connect(proxy.url()).await.unwrap();
+        let question = UnansweredQuestion { client, proxy };
+        // Only the confirm of the next is missing.
+        question.ask().await.unwrap();
+        question.proxy.stall(Direction::Both);
+        question
+    }
+
+    async fn ask(&self) -> retryrmq::Result<()> {
+        self.client
+            .publish(Publish::to_queue(Self::QUEUE, ""))
+            .await
+    }
+
+    /// Asks, and waits until that is given up.
+    pub(crate) async fn given_up(&self) -> retryrmq::Error {
+        self.ask().await.expect_err("nobody answers")
+    }
+
+    /// Leaves no connection.
+    pub(crate) async fn withdraw(self) {
+        self.proxy.resume();
+        self.client.close().await;
     }
 }
 

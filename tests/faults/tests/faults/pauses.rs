@@ -56,8 +56,9 @@ async fn while_nothing_works_hardly_any_attempt_is_spent_and_afterwards_all_is_h
             .await
             .unwrap();
         seen("it has paused often", || recorder.count("paused") >= 8).await;
-        works.store(true, Ordering::SeqCst);
+        // Before anything works: what succeeds ends the pause.
         let (attempts, pauses) = (recorder.attempts().len(), recorder.count("paused"));
+        works.store(true, Ordering::SeqCst);
         // The window that began it, what could be taken before the engine got to see that, and a probe for every pause.
         assert!(
             attempts <= WINDOW + usize::from(PREFETCH) + pauses + 1,
