@@ -13,7 +13,9 @@ import (
 // Conn is a client of one broker or cluster: it consumes, publishes and gives access to parked messages. It holds two connections, one to
 // consume and acknowledge, one to publish, and reconnects each in the background when it is lost. Many goroutines may use it at the same time.
 type Conn struct {
-	client             *native.Client
+	client *native.Client
+	// Instead of a client, in a test.
+	broker             FakeBroker
 	credentialProvider *credentialProvider
 	// Its own, or nil.
 	logger *slog.Logger
@@ -122,6 +124,21 @@ func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error)
 	if d.hasCredentials && d.ask == nil {
 		return nil, invalidOption("the function of `WithCredentials` is nil")
 	}
+	c, err := newConn(&d)
+	if err != nil {
+		return nil, err
+	}
+	c.credentialProvider = newCredentialProvider(ctx, &d)
+	if c.client, err = dial(ctx, &d.ConnectOptions); err != nil {
+		c.credentialProvider.end()
+		releaseLogger(d.logger)
+		return nil, err
+	}
+	return c, nil
+}
+
+// A Conn that is not connected. Whoever made it releases its logger.
+func newConn(d *dialOptions) (*Conn, error) {
 	if err := d.checkMiddleware(); err != nil {
 		return nil, err
 	}
@@ -138,12 +155,6 @@ func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error)
 		return nil, err
 	}
 	c.log = acquireLogger(d.logger)
-	c.credentialProvider = newCredentialProvider(ctx, &d)
-	if c.client, err = dial(ctx, &d.ConnectOptions); err != nil {
-		c.credentialProvider.end()
-		releaseLogger(d.logger)
-		return nil, err
-	}
 	return c, nil
 }
 
@@ -160,7 +171,7 @@ func dial(ctx context.Context, d *native.ConnectOptions) (*native.Client, error)
 // meanwhile. A loop over [Conn.Parked] ends with [ErrClosed], and may call Close itself. A handler and a function of [OnEvent] must not call it,
 // because Close waits for them; cancel the context of Consume instead. A second call waits for the first. It returns nil.
 func (c *Conn) Close() error {
-	if c == nil || c.client == nil {
+	if !c.isMade() {
 		return errNotDialled
 	}
 	c.mu.Lock()
@@ -175,12 +186,16 @@ func (c *Conn) Close() error {
 	c.mu.Unlock()
 
 	c.calls.Wait()
-	if op, err := c.client.Close(); err == nil {
-		_ = op.Wait(context.Background())
+	if c.client != nil {
+		if op, err := c.client.Close(); err == nil {
+			_ = op.Wait(context.Background())
+		}
 	}
 	// The core has answered them, those that wait for a broker in trouble as well.
 	c.publishes.Wait()
-	c.client.Free()
+	if c.client != nil {
+		c.client.Free()
+	}
 	c.credentialProvider.end()
 	releaseLogger(c.logger)
 	close(c.closed)
@@ -189,6 +204,8 @@ func (c *Conn) Close() error {
 
 var errNotDialled = invalidOption("this Conn was not created by Dial; call retryrmq.Dial")
 
+func (c *Conn) isMade() bool { return c != nil && (c.client != nil || c.broker != nil) }
+
 // Begins a call that needs the client.
 func (c *Conn) enter() error { return c.begin(false) }
 
@@ -196,7 +213,7 @@ func (c *Conn) enter() error { return c.begin(false) }
 func (c *Conn) enterToPublish() error { return c.begin(true) }
 
 func (c *Conn) begin(publishes bool) error {
-	if c == nil || c.client == nil {
+	if !c.isMade() {
 		return errNotDialled
 	}
 	c.mu.Lock()
@@ -251,7 +268,7 @@ func (c *Conn) Stats(queue string) Stats {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if subscriptions := c.consuming[queue]; len(subscriptions) > 0 {
+	if subscriptions := c.consuming[queue]; len(subscriptions) > 0 && c.broker == nil {
 		return newStats(subscriptions[0].Stats())
 	}
 	return c.stats[queue]
@@ -265,6 +282,9 @@ func (c *Conn) MetricsText() string {
 		return ""
 	}
 	defer c.leave()
+	if c.broker != nil {
+		return "# EOF\n"
+	}
 	return c.client.MetricsText()
 }
 
@@ -277,6 +297,9 @@ func (c *Conn) Trouble() string {
 	err := c.enter()
 	if err == nil {
 		defer c.leave()
+		if c.broker != nil {
+			return c.broker.Trouble()
+		}
 		var trouble string
 		if trouble, err = c.client.Trouble(); err == nil {
 			return trouble
@@ -291,6 +314,9 @@ func (c *Conn) Reconnects() int {
 		return 0
 	}
 	defer c.leave()
+	if c.broker != nil {
+		return 0
+	}
 	return int(c.client.Reconnects())
 }
 
@@ -300,6 +326,9 @@ func (c *Conn) Server() (product, version string) {
 		return "", ""
 	}
 	defer c.leave()
+	if c.broker != nil {
+		return "fake", native.Version()
+	}
 	return c.client.Server()
 }
 

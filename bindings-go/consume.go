@@ -56,6 +56,9 @@ func (c *Conn) consume(ctx context.Context, queue string, handler Handler, batch
 		return asError(err)
 	}
 	defer checked.Free()
+	if c != nil && c.broker != nil {
+		return c.consumeFromFake(ctx, queue, handler, batches, plan)
+	}
 	until := time.Now()
 	callbacks := &readyCallbacks{ready: plan.ready, done: make(chan struct{})}
 	err = c.consumeUntil(ctx, queue, plan, checked, callbacks, &until, func(subscription *native.Subscription) *workers {

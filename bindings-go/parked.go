@@ -219,6 +219,9 @@ func (c *Conn) parked(ctx context.Context, queue string, options []ParkedOption,
 	if ctx.Err() != nil {
 		return native.ContextError(ctx)
 	}
+	if c.broker != nil {
+		return &Error{Code: ErrClosed.Code, Message: "`Parked` needs a broker, and a fake connection has none"}
+	}
 	open, stop := c.whileOpen(ctx)
 	defer stop()
 	op, err := c.client.Parked(queue)

@@ -85,6 +85,9 @@ func (c *Conn) publish(ctx context.Context, message *Publishing) error {
 	if ctx.Err() != nil {
 		return native.ContextError(ctx)
 	}
+	if c.broker != nil {
+		return c.publishToFake(message, outgoing)
+	}
 	if deadline, ok := ctx.Deadline(); ok {
 		// The context's own error comes first.
 		outgoing.Timeout = to(uint64(min(max(time.Until(deadline), 0)+time.Second, longestTimeout)))

@@ -17,6 +17,8 @@ type Simulation struct {
 	limit      time.Duration
 	simulation *native.Simulation
 	published  int64
+	// Called after each attempt, if it is not nil.
+	counted func(Step)
 }
 
 // Step is one attempt of a [Simulation].
@@ -73,7 +75,12 @@ func NewSimulation(queue string, handler Handler, options ...Option) (*Simulatio
 	if handler, err = plan.wrap(handler, nil); err != nil {
 		return nil, err
 	}
-	checked, err := native.NewOptions(plan.given)
+	return plan.simulation(queue, handler)
+}
+
+// The queue and its consumer, for a handler with its middleware.
+func (p *plan) simulation(queue string, handler Handler) (*Simulation, error) {
+	checked, err := native.NewOptions(p.given)
 	if err != nil {
 		return nil, asError(err)
 	}
@@ -82,7 +89,7 @@ func NewSimulation(queue string, handler Handler, options ...Option) (*Simulatio
 	if err != nil {
 		return nil, asError(err)
 	}
-	return &Simulation{queue: queue, handler: handler, classifier: newErrorClassifier(plan, checked, &defaultLogger),
+	return &Simulation{queue: queue, handler: handler, classifier: newErrorClassifier(p, checked, &defaultLogger),
 		limit: time.Duration(checked.HandlerTimeout), simulation: simulation}, nil
 }
 
@@ -146,6 +153,9 @@ func (s *Simulation) Step(ctx context.Context) (Step, bool, error) {
 			return step, false, err
 		}
 		s.unmark(step.Parked)
+	}
+	if s.counted != nil {
+		s.counted(step)
 	}
 	return step, true, nil
 }

@@ -1,4 +1,5 @@
-// Package retryrmqtest tests handlers without a broker: the real policy, rules, limits and headers, on a virtual clock.
+// Package retryrmqtest tests without a broker. [Simulate] runs a handler with its real policy, rules, limits and headers, on a virtual clock.
+// [FakeClient] keeps what is published, for tests of endpoints.
 //
 //	result, err := retryrmqtest.Simulate(t.Context(), "orders", handle,
 //		[]retryrmq.Publishing{{Body: []byte("not json")}}, retryrmq.DLX())
@@ -78,6 +79,11 @@ func Simulate(ctx context.Context, queue string, handler retryrmq.Handler, messa
 	if err != nil {
 		return nil, err
 	}
+	return run(ctx, queue, simulation, messages)
+}
+
+// Runs a simulation on messages to its end, and closes it.
+func run(ctx context.Context, queue string, simulation *retryrmq.Simulation, messages []retryrmq.Publishing) (*Result, error) {
 	defer simulation.Close()
 	for _, message := range messages {
 		if err := simulation.Publish(message); err != nil {

@@ -30,7 +30,7 @@ def test_an_app_that_is_stopped_while_it_starts_ends(broker: Broker, monkeypatch
                     app.stop()
             return await super().start()
 
-    monkeypatch.setattr("retryrmq.app.Consumer", Stopping)
+    monkeypatch.setattr("retryrmq.client.Consumer", Stopping)
     asyncio.run(asyncio.wait_for(app.serve(), 60))
     assert list(app.stats()) == queues[:2]
     monkeypatch.undo()

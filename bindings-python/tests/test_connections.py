@@ -146,7 +146,7 @@ def test_a_client_that_waits_waits_to_consume_as_well(
                 go()
                 return await super().start()
 
-        monkeypatch.setattr("retryrmq.app.Consumer", Late)
+        monkeypatch.setattr("retryrmq.client.Consumer", Late)
         app = retryrmq.App(first.url)
         app.consume(queue, dlx=True)(print)
 
@@ -174,7 +174,7 @@ def test_an_app_that_waits_to_consume_can_be_stopped(broker: Broker, monkeypatch
             way.close()
             return await super().start()
 
-    monkeypatch.setattr("retryrmq.app.Consumer", Late)
+    monkeypatch.setattr("retryrmq.client.Consumer", Late)
     app = retryrmq.App(way.url)
     app.consume(queue, dlx=True)(print)
     before = operations()

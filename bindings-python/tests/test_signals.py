@@ -129,7 +129,7 @@ def test_the_first_signal_lets_an_app_drain_that_ends_by_an_error(
                 if "draining" in record.getMessage():
                     heard.set()
 
-        retryrmq.app.Consumer = Late
+        retryrmq.client.Consumer = Late
         logging.getLogger("retryrmq").addHandler(Hear())
         logging.getLogger("retryrmq").setLevel(logging.INFO)
         app = Watched(url)

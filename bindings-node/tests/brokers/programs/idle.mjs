@@ -3,7 +3,7 @@
 import { connect } from 'retryrmq'
 
 const [queue, how] = process.argv.slice(2)
-const options = { queue }
+const options = { queue, dlx: false } // its log is empty
 if (how === 'keepAlive') options.keepAlive = false
 const rmq = await connect()
 const consumer = await rmq.consume(options, (msg) => console.log(`handled ${msg.text()}`))
