@@ -7,6 +7,7 @@ use retryrmq::{Client, DeleteResult, Policy, WaitingQueue, format_duration, term
 use serde_json::{Value, json};
 
 use crate::{
+    counted,
     error::CliError,
     exit::Exit,
     global::Global,
@@ -280,8 +281,10 @@ fn report(findings: &[Finding], output: &Output) -> Result<Exit, CliError> {
                 finding.waiting_queue.name, finding.queue
             )),
             QueueVerdict::Lost(lost) => output.note(&format!(
-                "{lost} messages came into {} while it was deleted, and are gone: somebody published into it meanwhile",
-                finding.waiting_queue.name
+                "{} came into {} while it was deleted, and {} gone: somebody published into it meanwhile",
+                counted::messages(lost.into()),
+                finding.waiting_queue.name,
+                counted::plural(lost.into(), "is", "are")
             )),
             _ => {}
         }

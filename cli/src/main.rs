@@ -4,6 +4,7 @@
 
 mod completions;
 mod consume;
+mod counted;
 mod disable;
 mod doctor;
 mod enable;

@@ -174,7 +174,8 @@ impl Output {
     }
 
     /// Prints a table without lines, columns two spaces apart. On a terminal each column is cut to what it may take, and the
-    /// last one gets the rest of the line; where that is too little, the widest give way. A row is a line.
+    /// last one gets the rest of the line; where that is too little, the widest give way. A row is a line, and one more for a last column
+    /// that stands [below](Column::below).
     pub(crate) fn table(
         &self,
         columns: &[Column],
@@ -190,7 +191,13 @@ impl Output {
         paged_table: &mut PagedTable,
         mut rows: Vec<Vec<TableCell>>,
     ) -> Result<(), CliError> {
-        let columns = &paged_table.columns;
+        let (columns, tails) = match paged_table.columns.split_last() {
+            Some((last, front)) if last.is_below => {
+                let tails: Vec<_> = rows.iter_mut().filter_map(Vec::pop).collect();
+                (front, tails)
+            }
+            _ => (&paged_table.columns[..], Vec::new()),
+        };
         let mut widths = taken(columns, &rows, &paged_table.widths);
         if let Some(width) = self.width {
             widths = fitted(columns, widths, usize::from(width));
@@ -244,10 +251,15 @@ impl Output {
         }
         let begun = !paged_table.widths.is_empty();
         paged_table.widths = widths;
-        table
-            .lines()
-            .skip(usize::from(begun))
-            .try_for_each(|line| self.line(line.trim_end()))
+        let mut tails = tails.into_iter();
+        for (number, line) in table.lines().enumerate().skip(usize::from(begun)) {
+            self.line(line.trim_end())?;
+            let tail = if number > 0 { tails.next() } else { None };
+            if let Some(tail) = tail.filter(|tail| !tail.is_empty()) {
+                self.line(&below(&tail.text, self.width))?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -265,6 +277,16 @@ impl PagedTable {
             widths: Vec::new(),
         }
     }
+}
+
+/// What stands below a row, with the whole width of the terminal.
+fn below(text: &str, width: Option<u16>) -> String {
+    const INDENT: usize = 2;
+    let room = width.map_or(usize::MAX, |width| {
+        usize::from(width).saturating_sub(INDENT)
+    });
+    let text = console::truncate_str(text, room, "…");
+    format!("{:INDENT$}{text}", "")
 }
 
 /// Columns between two columns.
@@ -323,6 +345,8 @@ pub(crate) struct Column {
     /// Its width on a terminal at most.
     most: usize,
     right: bool,
+    /// What stands in it gets a line of its own below the row. Only the last column may.
+    is_below: bool,
 }
 
 impl Column {
@@ -331,6 +355,7 @@ impl Column {
             name,
             most,
             right: false,
+            is_below: false,
         }
     }
 
@@ -339,6 +364,17 @@ impl Column {
             name,
             most,
             right: true,
+            is_below: false,
+        }
+    }
+
+    /// The last column, whose texts need more room than a narrow terminal leaves beside the others.
+    pub(crate) const fn below(name: &'static str) -> Self {
+        Self {
+            name,
+            most: 0,
+            right: false,
+            is_below: true,
         }
     }
 }
@@ -402,6 +438,16 @@ fn text_of(value: &impl Serialize, pretty: bool) -> Result<String, CliError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_stands_below_a_row_has_the_width_of_the_terminal() {
+        let long = "x".repeat(200);
+        let shown = below(&long, Some(80));
+        assert_eq!(console::measure_text_width(&shown), 80);
+        assert!(shown.starts_with("  x") && shown.ends_with('…'), "{shown}");
+        assert_eq!(below("no answer", Some(80)), "  no answer");
+        assert_eq!(below(&long, None).len(), 202);
+    }
 
     #[test]
     fn a_table_fits_whatever_is_in_it() {

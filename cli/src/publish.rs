@@ -14,7 +14,7 @@ use retryrmq::{
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::{error::CliError, exit::Exit, global::Global, output::Output};
+use crate::{counted, error::CliError, exit::Exit, global::Global, output::Output};
 
 /// Publish messages, and wait until the broker has stored them
 ///
@@ -144,7 +144,11 @@ async fn publish(
             Ok(None) => break,
             Err(cli_error) if total == Some(1) => return Err(cli_error),
             Err(cli_error) => {
-                let done = format!("{count} messages before it were published");
+                let done = format!(
+                    "{} before it {} published",
+                    counted::messages(count),
+                    counted::plural(count, "was", "were")
+                );
                 return Err(cli_error.on_the_way().after(&done));
             }
         }

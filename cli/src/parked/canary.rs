@@ -14,7 +14,7 @@ use retryrmq::{
 use tokio::time::{Instant, sleep};
 
 use super::{foreign, ls, sort::SortedWalk};
-use crate::{error::CliError, management::ManagementClient};
+use crate::{counted, error::CliError, management::ManagementClient};
 use retryrmq::terminal_escape;
 use retryrmq_operator::management::{Queue, settings};
 
@@ -206,8 +206,9 @@ impl<'a> Canary<'a> {
         }
         if now.waiting > before.waiting {
             return CanaryResult::Waiting(format!(
-                "{} messages wait for a retry in the waiting queues of {target}, {} more than before",
-                now.waiting,
+                "{} {} for a retry in the waiting queues of {target}, {} more than before",
+                counted::messages(now.waiting.into()),
+                counted::plural(now.waiting.into(), "waits", "wait"),
                 now.waiting - before.waiting
             ));
         }
@@ -220,8 +221,9 @@ impl<'a> Canary<'a> {
                 continue;
             }
             let more = format!(
-                "{} messages are in {}, {} more than before",
-                now.ready,
+                "{} {} in {}, {} more than before",
+                counted::messages(now.ready.into()),
+                counted::plural(now.ready.into(), "is", "are"),
                 terminal_escape::line(name),
                 now.ready - before.ready
             );
@@ -235,8 +237,9 @@ impl<'a> Canary<'a> {
         }
         if now.ready > before.ready {
             return CanaryResult::Waiting(format!(
-                "{} messages are ready in {target}, more than before: its consumers have not come to them yet",
-                now.ready
+                "{} {} ready in {target}, more than before: its consumers have not come to them yet",
+                counted::messages(now.ready.into()),
+                counted::plural(now.ready.into(), "is", "are")
             ));
         }
         let services = self

@@ -7,7 +7,9 @@ use super::{
     audit::{Audit, AuditLog},
     other_consumers::{self, OtherConsumers},
 };
-use crate::{error::CliError, exit::Exit, global::Global, output::Output, shutdown::Shutdown};
+use crate::{
+    counted, error::CliError, exit::Exit, global::Global, output::Output, shutdown::Shutdown,
+};
 use retryrmq::terminal_escape;
 
 /// Rewrite a parking queue, so that the broker can free its disk
@@ -71,7 +73,11 @@ pub(crate) async fn run(
     if let (Some(audit), Ok((rewritten, _))) = (&mut audit, &rewritten) {
         let mut line = audit.line("rewritten");
         line["count"] = json!(rewritten);
-        let done = format!("{rewritten} messages were rewritten");
+        let done = format!(
+            "{} {} rewritten",
+            counted::messages(*rewritten),
+            counted::plural(*rewritten, "was", "were")
+        );
         written = audit.append(&[line], &done).await;
     }
     let is_cut = closed.is_none();
@@ -106,7 +112,8 @@ pub(crate) async fn run(
         )?;
     }
     output.note(&format!(
-        "{rewritten} of {total} messages in {} rewritten{not_all}{stopped}",
+        "{rewritten} of {} in {} rewritten{not_all}{stopped}",
+        counted::messages(total.into()),
         terminal_escape::line(&name)
     ));
     if shutdown.is_set() {
@@ -135,7 +142,9 @@ fn ended(
 /// Where the messages are when nobody knows whether the last acknowledgements came.
 fn state(rewritten: u64, total: u32) -> String {
     format!(
-        "{rewritten} of {total} messages were rewritten; every message is still parked, and some that were rewritten last may be there twice: run this again to see that it ends"
+        "{rewritten} of {} {} rewritten; every message is still parked, and some that were rewritten last may be there twice: run this again to see that it ends",
+        counted::messages(total.into()),
+        counted::plural(rewritten, "was", "were")
     )
 }
 

@@ -20,7 +20,7 @@ use super::{
     foreign::{self, PublishedMessage},
     message_ref::handle,
 };
-use crate::{error::CliError, json, output::Output, time_format};
+use crate::{counted, error::CliError, json, output::Output, time_format};
 
 /// The options: all that are given must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
@@ -326,8 +326,10 @@ impl Filter {
     pub(super) fn tell(&self, output: &Output) {
         let Some(first) = &self.first else { return };
         let sentence = format!(
-            "--where could not be evaluated on {} of {} messages, which are therefore not among them; the first is {first}",
-            self.unevaluated, self.tried
+            "--where could not be evaluated on {} of {}, which {} therefore not among them; the first is {first}",
+            self.unevaluated,
+            counted::messages(self.tried),
+            counted::plural(self.unevaluated, "is", "are")
         );
         if output.is_json() {
             tracing::warn!("{sentence}");

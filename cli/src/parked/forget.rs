@@ -20,8 +20,8 @@ use super::{
     target,
 };
 use crate::{
-    error::CliError, exit::Exit, global::Global, line_printer::LinePrinter, output::Output, prompt,
-    shutdown::Shutdown,
+    counted, error::CliError, exit::Exit, global::Global, line_printer::LinePrinter,
+    output::Output, prompt, shutdown::Shutdown,
 };
 use retryrmq::terminal_escape;
 
@@ -228,7 +228,7 @@ pub(crate) async fn run(
     let count = from_parking + from_waiting;
     let summary = format!(
         "{} {would}forgotten: {from_parking} parked, {from_waiting} waiting",
-        messages(count)
+        counted::messages(count)
     );
     let names = |queues: &[String]| {
         let names: Vec<_> = queues
@@ -255,8 +255,10 @@ pub(crate) async fn run(
     printer.end(("forgotten", count), options.dry_run, &summary, output)?;
     if from_waiting < agreed {
         return Err(CliError::not_found(format!(
-            "{} messages that waited when you were asked have come back to their queue since: run this again; {summary}",
-            agreed - from_waiting
+            "{} that waited when you were asked {} come back to {} queue since: run this again; {summary}",
+            counted::messages(agreed - from_waiting),
+            counted::plural(agreed - from_waiting, "has", "have"),
+            counted::plural(agreed - from_waiting, "its", "their")
         )));
     }
     // A filter that finds nothing was not meant so.
@@ -379,7 +381,8 @@ impl Forget<'_> {
         let held = |(record, _): &&(Record, Option<Value>)| self.notes.holds(&record.fingerprint);
         let on_hold = chosen.iter().filter(held).count();
         if on_hold > 0 && !walk.is_stopped() {
-            return Err(on_hold_are(&format!("{on_hold} of these messages are")));
+            let are = counted::plural(on_hold as u64, "is", "are");
+            return Err(on_hold_are(&format!("{on_hold} of these messages {are}")));
         }
         let others = OtherConsumers::of(&walk.browse);
         if others.hold() && !walk.is_stopped() {
@@ -487,12 +490,6 @@ impl Forget<'_> {
     }
 }
 
-/// So many of them, in words.
-fn messages(count: u64) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} message{plural}")
-}
-
 /// Why nothing is forgotten of a group that is to be left alone.
 fn on_hold_are(which: &str) -> CliError {
     CliError::usage(format!(
@@ -523,7 +520,7 @@ async fn agreed(
 ) -> Result<bool, CliError> {
     let question = format!(
         "Forget {} of {} for good, {parked} parked and {waiting} waiting?",
-        messages((parked + waiting) as u64),
+        counted::messages((parked + waiting) as u64),
         terminal_escape::line(queue)
     );
     let mut shutdown = shutdown.clone();

@@ -1,6 +1,10 @@
 //! `retryrmq parked import`: what `export` has written, parked again.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    path::PathBuf,
+    time::Duration,
+};
 
 use clap::Args;
 use retryrmq::{Client, ErrorKind, Parked, parking_queue};
@@ -18,7 +22,7 @@ use retryrmq::terminal_escape;
 /// Park the messages of a file that `parked export` has written
 ///
 /// What was exported with --dlq goes back to that dead-letter queue. The whole file is read before anything happens: a bad line is
-/// named, and nothing is imported. Each message is confirmed. What is imported twice is there twice.
+/// named, and nothing is imported. The same holds where some of its messages are parked there already. Each message is confirmed.
 #[derive(Clone, Debug, Args)]
 #[command(override_usage = "retryrmq parked import [OPTIONS] <FILE>", after_help = EXAMPLES)]
 pub(crate) struct Options {
@@ -37,6 +41,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     from_line: u64,
 
+    /// Also park messages that are parked there already: they are there twice then
+    #[arg(long)]
+    again: bool,
+
     /// Show what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
@@ -54,6 +62,11 @@ Examples:
 A parking queue that is missing is not made: `retryrmq topology QUEUE --apply`
 makes it. A user_id and an expiration come back as headers of ours, as in every
 copy of a parked message.
+
+An import looks through the parking queue first, and refuses (exit code 5) if a message of
+the file is parked there: the file was imported before, or its messages were exported and
+not dropped. --from-line goes on behind them, and --again parks them once more. It does not
+see what was replayed or dropped since, or what others hold.
 
 A message that no broker takes, because its headers or its body are too large, stops no
 other: its line is named at the end (exit code 1).
@@ -96,8 +109,15 @@ pub(crate) async fn run(
 ) -> Result<Exit, CliError> {
     let mut source = ExportReader::open(&options.file, options.from_line)?;
     let mut counts: BTreeMap<ImportTarget, u64> = BTreeMap::new();
-    while let Some((_, line)) = source.next().map_err(nothing)? {
-        *counts.entry(home_of(&options, &line)).or_default() += 1;
+    let mut marks: BTreeMap<ImportTarget, LinesByMark> = BTreeMap::new();
+    while let Some((number, line)) = source.next().map_err(nothing)? {
+        let home = home_of(&options, &line);
+        let mark = line.mark.as_deref().and_then(hex);
+        if let Some(mark) = mark.filter(|_| !options.again) {
+            let marks = marks.entry(home.clone()).or_default();
+            marks.entry(mark).or_default().push(number);
+        }
+        *counts.entry(home).or_default() += 1;
     }
     let total: u64 = counts.values().sum();
     let by_queue = || -> BTreeMap<&str, u64> {
@@ -112,8 +132,9 @@ pub(crate) async fn run(
             1 => String::new(),
             line => format!(" from line {line} on"),
         };
+        let plural = if total == 1 { "" } else { "s" };
         output.note(&format!(
-            "{total} messages in the file{from}; none imported"
+            "{total} message{plural} in the file{from}; none imported"
         ));
         if output.is_json() {
             output.json_document(&json!({
@@ -126,6 +147,18 @@ pub(crate) async fn run(
     let client = global.connect().await?;
     let found = Instant::now();
     all_exist(&client, &counts).await?;
+    for (home, marks) in &marks {
+        let looked = shutdown.unless_cut(refuse_parked(&client, home, marks, output));
+        match looked.await {
+            Some(looked) => looked?,
+            None => return Ok(Exit::Interrupted),
+        }
+        if shutdown.is_set() {
+            output.note("stopped: nothing was imported");
+            client.close().await;
+            return Ok(Exit::Interrupted);
+        }
+    }
     let of: Vec<_> = counts.keys().map(|home| home.queue.as_str()).collect();
     let audit = Audit::open(
         Some(&options.log),
@@ -153,8 +186,9 @@ pub(crate) async fn run(
         true => String::new(),
         false => format!("; not imported: {}", lines(&refused)),
     };
+    let plural = if total == 1 { "" } else { "s" };
     let count = format!(
-        "{imported} of {total} messages imported to {}",
+        "{imported} of {total} message{plural} imported to {}",
         names(&counts)
     );
     let from_line = format!("go on with --from-line {}", last + 1);
@@ -189,6 +223,59 @@ pub(crate) async fn run(
     }
     output.note(&summary);
     printed.map(|()| Exit::Ok)
+}
+
+/// The lines of messages, by their marks.
+type LinesByMark = HashMap<u64, Vec<u64>>;
+
+/// The number of a mark.
+fn hex(mark: &str) -> Option<u64> {
+    u64::from_str_radix(mark, 16).ok()
+}
+
+/// Refuses where messages of the file are parked already.
+async fn refuse_parked(
+    client: &Client,
+    home: &ImportTarget,
+    marks: &LinesByMark,
+    output: &Output,
+) -> Result<(), CliError> {
+    let mut browse = home.parked(client).browse().await?;
+    let mut parked: Vec<u64> = Vec::new();
+    let mut seen: HashSet<u64> = HashSet::new();
+    let browsed = async {
+        while let Some(record) = browse.next().await? {
+            let mark = hex(&record.mark).filter(|mark| seen.insert(*mark));
+            parked.extend(mark.and_then(|mark| marks.get(&mark)).into_iter().flatten());
+        }
+        Ok::<_, retryrmq::Error>(())
+    }
+    .await;
+    let is_alone = browse.others() == 0 && browse.missed() == 0;
+    let closed = browse.close().await;
+    browsed?;
+    closed?;
+    let place = home.parking();
+    let place = terminal_escape::line(&place);
+    parked.sort_unstable();
+    if let Some(last) = parked.last() {
+        let (is, them) = if parked.len() == 1 {
+            ("is", "it")
+        } else {
+            ("are", "them")
+        };
+        return Err(CliError::refused(format!(
+            "{} of the file {is} parked in {place} already; nothing was imported: --from-line {} goes on behind {them}, --again parks {them} once more",
+            lines(&parked),
+            last + 1
+        )));
+    }
+    if !is_alone {
+        output.note(&format!(
+            "others hold messages of {place}: whether some of the file are among them is not seen"
+        ));
+    }
+    Ok(())
 }
 
 /// `line 3`, `lines 3, 7-12`. All of them, in order: the file may be the only place that has them.

@@ -401,8 +401,16 @@ fn columns(elsewhere: bool, output: &Output) -> Vec<Column> {
     if is_wide(output) {
         columns.push(Column::left("fingerprint", 16));
     }
-    columns.push(Column::left("error", 0));
+    columns.push(error_column(output));
     columns
+}
+
+/// On a narrow terminal an error has a line of its own: what is left beside the other columns shows nothing of it.
+fn error_column(output: &Output) -> Column {
+    match is_wide(output) {
+        true => Column::left("error", 0),
+        false => Column::below("error"),
+    }
 }
 
 /// The columns that there is no room or no use for.
@@ -622,7 +630,7 @@ impl Groups {
             Column::left("last", 13),
             Column::left("fingerprint", 16),
             Column::left("example", 18),
-            Column::left("error", 0),
+            error_column(output),
         ]);
         output.table(&columns, rows.collect())?;
         notes.print(marks.iter().map(String::as_str), output)

@@ -12,171 +12,178 @@ use crate::{
     management_fixture::{ManagementFixture, NOT_OF_OTHER_TESTS, found},
 };
 
+/// Puts a fault of almost every kind into a virtual host. What it returns holds the consumers among them.
+pub(crate) async fn make_faults(management_fixture: &ManagementFixture) -> impl Sized {
+    let amqp = &management_fixture.fixture.amqp;
+    let is_4 = management_fixture.broker().version() >= Version::V4_0;
+    // Where dead letters may end.
+    management_fixture
+        .queue("dead", json!({"x-delivery-limit": 1_000_000_000}))
+        .await;
+
+    management_fixture
+        .queue("rejects", json!({"x-queue-type": "classic"}))
+        .await;
+    management_fixture
+        .queue("no-exchange", json!({"x-dead-letter-exchange": "nowhere"}))
+        .await;
+    management_fixture.fanout("empty").await;
+    management_fixture
+        .queue("unbound", json!({"x-dead-letter-exchange": "empty"}))
+        .await;
+    management_fixture
+        .routed("no-target", "not-there", json!({}))
+        .await;
+    management_fixture
+        .routed("tick", "tock", json!({"x-message-ttl": 600_000}))
+        .await;
+    management_fixture
+        .routed("tock", "tick", json!({"x-message-ttl": 600_000}))
+        .await;
+    management_fixture
+        .queue("hidden", json!({"x-queue-type": "classic"}))
+        .await;
+    let route = json!({"dead-letter-exchange": "", "dead-letter-routing-key": "dead"});
+    management_fixture
+        .policy("route", "^hidden$", 0, route)
+        .await;
+    management_fixture
+        .policy("above", "^hid", 5, json!({"max-length": 1000}))
+        .await;
+    management_fixture
+        .routed("pause", "jobs", json!({"x-queue-type": "classic"}))
+        .await;
+    management_fixture
+        .routed("jobs", "pause", json!({"x-queue-type": "classic"}))
+        .await;
+    let jobs = amqp.consume("jobs", 5).await;
+    management_fixture
+        .queue("limited", json!({"x-delivery-limit": 5}))
+        .await;
+    management_fixture
+        .routed(
+            "almost",
+            "dead",
+            json!({"x-dead-letter-strategy": "at-least-once"}),
+        )
+        .await;
+    management_fixture
+        .routed("orders", "orders.parked", json!({}))
+        .await;
+    let expiring = json!({"x-message-ttl": 5000, "x-expires": 600_000});
+    management_fixture
+        .routed("orders.retry.5000", "orders", expiring)
+        .await;
+    management_fixture
+        .queue(
+            "orders.parked",
+            json!({"x-delivery-limit": 1_000_000_000, "x-message-ttl": 600_000}),
+        )
+        .await;
+    management_fixture
+        .routed("stock", "stock.parked", json!({}))
+        .await;
+    management_fixture
+        .routed("stock.retry.1000", "stock", json!({"x-message-ttl": 1000}))
+        .await;
+    management_fixture
+        .queue("stock.parked", json!({"x-delivery-limit": 1_000_000_000}))
+        .await;
+    management_fixture
+        .policy("greedy", "^stock", 0, json!({"max-length": 1000}))
+        .await;
+    management_fixture
+        .queue(
+            "heap.unreadable",
+            json!({"x-delivery-limit": 1_000_000_000}),
+        )
+        .await;
+    management_fixture
+        .queue(
+            "stock.unreadable",
+            json!({"x-delivery-limit": 1_000_000_000}),
+        )
+        .await;
+    amqp.publish("heap.unreadable", "of AMQP 1.0").await;
+    management_fixture
+        .routed("unheard", "dead", json!({}))
+        .await;
+    amqp.publish("unheard", "anybody?").await;
+    management_fixture
+        .routed("ghost.retry.1000", "ghost", json!({"x-message-ttl": 1000}))
+        .await;
+    management_fixture
+        .routed(
+            "looping",
+            "looping-away",
+            json!({"x-queue-type": "classic", "x-max-length": 5}),
+        )
+        .await;
+    management_fixture
+        .routed("looping-away", "looping", json!({"x-message-ttl": 1000}))
+        .await;
+    management_fixture
+        .routed("counted", "counted-away", json!({"x-delivery-limit": 3}))
+        .await;
+    management_fixture
+        .routed("counted-away", "counted", json!({"x-message-ttl": 1000}))
+        .await;
+    management_fixture
+        .queue("itself", json!({"x-dead-letter-exchange": ""}))
+        .await;
+    let rejecting =
+        json!({"x-queue-type": "classic", "x-max-length": 1, "x-overflow": "reject-publish"});
+    management_fixture.queue("full.dlq", rejecting).await;
+    let held = json!({
+        "x-message-ttl": 100,
+        "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",
+    });
+    management_fixture.routed("held", "full.dlq", held).await;
+    for queue in ["full.dlq", "held"] {
+        amqp.publish(queue, "one").await;
+    }
+    management_fixture.routed("stuck", "dead", json!({})).await;
+    let stuck = amqp.consume("stuck", 1).await;
+    for body in ["one", "two"] {
+        amqp.publish("stuck", body).await;
+    }
+    management_fixture
+        .routed("heedless", "dead", json!({}))
+        .await;
+    let channel = amqp.new_channel().await;
+    channel
+        .basic_qos(5, BasicQosOptions::default())
+        .await
+        .unwrap();
+    let unacknowledged = BasicConsumeOptions {
+        no_ack: true,
+        ..Default::default()
+    };
+    let heedless = channel
+        .basic_consume(
+            "heedless".into(),
+            "".into(),
+            unacknowledged,
+            FieldTable::default(),
+        )
+        .await
+        .unwrap();
+    if is_4 {
+        management_fixture.queue("default-limit", json!({})).await;
+        management_fixture
+            .routed("hasty", "dead", json!({"x-consumer-timeout": 30_000}))
+            .await;
+    }
+    (jobs, stuck, heedless, channel)
+}
+
 #[tokio::test]
 async fn every_fault_is_found_and_nothing_else() {
     on_every_broker(|broker| async move {
         let management_fixture = ManagementFixture::of(&broker).await;
-        let amqp = &management_fixture.fixture.amqp;
         let is_4 = broker.version() >= Version::V4_0;
-        // Where dead letters may end.
-        management_fixture
-            .queue("dead", json!({"x-delivery-limit": 1_000_000_000}))
-            .await;
-
-        management_fixture
-            .queue("rejects", json!({"x-queue-type": "classic"}))
-            .await;
-        management_fixture
-            .queue("no-exchange", json!({"x-dead-letter-exchange": "nowhere"}))
-            .await;
-        management_fixture.fanout("empty").await;
-        management_fixture
-            .queue("unbound", json!({"x-dead-letter-exchange": "empty"}))
-            .await;
-        management_fixture
-            .routed("no-target", "not-there", json!({}))
-            .await;
-        management_fixture
-            .routed("tick", "tock", json!({"x-message-ttl": 600_000}))
-            .await;
-        management_fixture
-            .routed("tock", "tick", json!({"x-message-ttl": 600_000}))
-            .await;
-        management_fixture
-            .queue("hidden", json!({"x-queue-type": "classic"}))
-            .await;
-        let route = json!({"dead-letter-exchange": "", "dead-letter-routing-key": "dead"});
-        management_fixture
-            .policy("route", "^hidden$", 0, route)
-            .await;
-        management_fixture
-            .policy("above", "^hid", 5, json!({"max-length": 1000}))
-            .await;
-        management_fixture
-            .routed("pause", "jobs", json!({"x-queue-type": "classic"}))
-            .await;
-        management_fixture
-            .routed("jobs", "pause", json!({"x-queue-type": "classic"}))
-            .await;
-        let _jobs = amqp.consume("jobs", 5).await;
-        management_fixture
-            .queue("limited", json!({"x-delivery-limit": 5}))
-            .await;
-        management_fixture
-            .routed(
-                "almost",
-                "dead",
-                json!({"x-dead-letter-strategy": "at-least-once"}),
-            )
-            .await;
-        management_fixture
-            .routed("orders", "orders.parked", json!({}))
-            .await;
-        let expiring = json!({"x-message-ttl": 5000, "x-expires": 600_000});
-        management_fixture
-            .routed("orders.retry.5000", "orders", expiring)
-            .await;
-        management_fixture
-            .queue(
-                "orders.parked",
-                json!({"x-delivery-limit": 1_000_000_000, "x-message-ttl": 600_000}),
-            )
-            .await;
-        management_fixture
-            .routed("stock", "stock.parked", json!({}))
-            .await;
-        management_fixture
-            .routed("stock.retry.1000", "stock", json!({"x-message-ttl": 1000}))
-            .await;
-        management_fixture
-            .queue("stock.parked", json!({"x-delivery-limit": 1_000_000_000}))
-            .await;
-        management_fixture
-            .policy("greedy", "^stock", 0, json!({"max-length": 1000}))
-            .await;
-        management_fixture
-            .queue(
-                "heap.unreadable",
-                json!({"x-delivery-limit": 1_000_000_000}),
-            )
-            .await;
-        management_fixture
-            .queue(
-                "stock.unreadable",
-                json!({"x-delivery-limit": 1_000_000_000}),
-            )
-            .await;
-        amqp.publish("heap.unreadable", "of AMQP 1.0").await;
-        management_fixture
-            .routed("unheard", "dead", json!({}))
-            .await;
-        amqp.publish("unheard", "anybody?").await;
-        management_fixture
-            .routed("ghost.retry.1000", "ghost", json!({"x-message-ttl": 1000}))
-            .await;
-        management_fixture
-            .routed(
-                "looping",
-                "looping-away",
-                json!({"x-queue-type": "classic", "x-max-length": 5}),
-            )
-            .await;
-        management_fixture
-            .routed("looping-away", "looping", json!({"x-message-ttl": 1000}))
-            .await;
-        management_fixture
-            .routed("counted", "counted-away", json!({"x-delivery-limit": 3}))
-            .await;
-        management_fixture
-            .routed("counted-away", "counted", json!({"x-message-ttl": 1000}))
-            .await;
-        management_fixture
-            .queue("itself", json!({"x-dead-letter-exchange": ""}))
-            .await;
-        let rejecting =
-            json!({"x-queue-type": "classic", "x-max-length": 1, "x-overflow": "reject-publish"});
-        management_fixture.queue("full.dlq", rejecting).await;
-        let held = json!({
-            "x-message-ttl": 100,
-            "x-dead-letter-strategy": "at-least-once",
-            "x-overflow": "reject-publish",
-        });
-        management_fixture.routed("held", "full.dlq", held).await;
-        for queue in ["full.dlq", "held"] {
-            amqp.publish(queue, "one").await;
-        }
-        management_fixture.routed("stuck", "dead", json!({})).await;
-        let _stuck = amqp.consume("stuck", 1).await;
-        for body in ["one", "two"] {
-            amqp.publish("stuck", body).await;
-        }
-        management_fixture
-            .routed("heedless", "dead", json!({}))
-            .await;
-        let channel = amqp.new_channel().await;
-        channel
-            .basic_qos(5, BasicQosOptions::default())
-            .await
-            .unwrap();
-        let unacknowledged = BasicConsumeOptions {
-            no_ack: true,
-            ..Default::default()
-        };
-        let _heedless = channel
-            .basic_consume(
-                "heedless".into(),
-                "".into(),
-                unacknowledged,
-                FieldTable::default(),
-            )
-            .await
-            .unwrap();
-        if is_4 {
-            management_fixture.queue("default-limit", json!({})).await;
-            management_fixture
-                .routed("hasty", "dead", json!({"x-consumer-timeout": 30_000}))
-                .await;
-        }
+        let _faults = make_faults(&management_fixture).await;
 
         let mut expected = found([
             ("RQ101", "rejects"),

@@ -59,6 +59,41 @@ async fn a_line_that_no_broker_takes_keeps_no_other_out_and_doubles_none() {
 }
 
 #[tokio::test]
+async fn a_second_import_of_a_file_is_refused_unless_somebody_insists() {
+    on_brokers(|broker| async move {
+        let fixture = Fixture::with_queue(&broker).await;
+        let text = exported(&fixture, 5, None).await;
+        let first_three: String = text.split_inclusive('\n').take(3).collect();
+        let import = ["parked", "import", "-"];
+        fixture.feed(&import, first_three.as_bytes()).await.exits(0);
+        let refused = fixture.feed(&import, text.as_bytes()).await.exits(5);
+        assert!(
+            refused.err.contains("lines 1-3 of the file are parked in")
+                && refused.err.contains("nothing was imported")
+                && refused.err.contains("--from-line 4"),
+            "{refused:#?}"
+        );
+        fixture.holds(PARKED, 3).await;
+        let rest = ["parked", "import", "-", "--from-line=4"];
+        fixture.feed(&rest, text.as_bytes()).await.exits(0);
+        fixture.holds(PARKED, 5).await;
+        fixture.feed(&rest, text.as_bytes()).await.exits(5);
+        let again = ["parked", "import", "-", "--again"];
+        fixture.feed(&again, text.as_bytes()).await.exits(0);
+        fixture.holds(PARKED, 10).await;
+        // Into another queue it is no second import.
+        let orders_copy = ["parked", "import", "-", "--queue=orders-copy"];
+        fixture
+            .amqp
+            .declare("orders-copy.parked", QueueType::Quorum)
+            .await;
+        fixture.feed(&orders_copy, text.as_bytes()).await.exits(0);
+        fixture.feed(&orders_copy, text.as_bytes()).await.exits(5);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn an_import_into_a_full_queue_goes_on_where_it_stopped() {
     on_brokers(|broker| async move {
         let fixture = Fixture::with_queue(&broker).await;

@@ -12,6 +12,7 @@ mod decoding;
 mod delivery_counts;
 mod doctor;
 mod doctor_access;
+mod doctor_fixes;
 mod doctor_overrides;
 mod enabling;
 mod ending;

@@ -344,7 +344,7 @@ async fn a_signal_ends_in_an_alarm_whatever_is_under_way() {
         for arguments in [
             &["waiting", "flush", QUEUE, POLICY, "--all", "--yes"][..],
             &["waiting", "cancel", QUEUE, POLICY, "--id=b", "--yes"],
-            &["parked", "import", &file],
+            &["parked", "import", &file, "--again"],
             &["parked", "compact", QUEUE],
             &["parked", "drop", QUEUE, "--all", "--yes"],
             &["parked", "export", QUEUE, &file, "--remove"],

@@ -171,7 +171,10 @@ pub(super) fn without_acknowledgement(all: &Snapshot) -> Vec<Finding> {
                 "consumer `{}` of `{name}` takes messages without acknowledging them: what it was sent is lost when it fails or ends",
                 consumer.tag
             ),
-            format!("retryrmq consume {} --dlx -- ./your-handler", shell_words::quote(name)),
+            format!(
+                "rabbitmqctl list_consumers {} queue_name consumer_tag ack_required   # and let that program acknowledge, as `retryrmq consume` does",
+                all.in_vhost()
+            ),
         ));
     }
     found

@@ -68,16 +68,16 @@ fn take_the_time_off(all: &Snapshot, first: &Queue, others: &BTreeSet<&str>) -> 
     };
     let others = others.iter().filter_map(|name| all.queues.get(*name));
     let worked_on = [first].into_iter().chain(others).find(is_consumed);
-    let (name, vhost) = (&worked_on.unwrap_or(first).name, all.in_vhost());
+    let vhost = all.in_vhost();
     match all.source(worked_on.unwrap_or(first), "message-ttl") {
         Some(PolicySource::Argument) | None => format!(
-            "rabbitmqctl list_queues {vhost} name messages arguments   # make `{name}` anew without x-message-ttl, when it is empty"
+            "rabbitmqctl list_queues {vhost} name messages arguments   # make the one that is worked on anew without x-message-ttl, when it is empty"
         ),
         Some(PolicySource::Policy) => format!(
-            "rabbitmqctl list_policies {vhost}   # take `message-ttl` off the policy of `{name}`"
+            "rabbitmqctl list_policies {vhost}   # take `message-ttl` off the policy of the one that is worked on"
         ),
         Some(PolicySource::Operator) => format!(
-            "rabbitmqctl list_operator_policies {vhost}   # take `message-ttl` off the one of `{name}`"
+            "rabbitmqctl list_operator_policies {vhost}   # take `message-ttl` off the one that is in force where work is done"
         ),
     }
 }
@@ -121,7 +121,6 @@ pub(super) fn head_of_line(all: &Snapshot) -> Vec<Finding> {
         .values()
         .filter(|queue| waits_by_message(all, queue, &graveyards))
         .map(|queue| {
-            let work = targets(all, queue).into_iter().next().unwrap_or_default();
             Finding::of_queue(
                 Code::HeadOfLine,
                 &queue.name,
@@ -131,8 +130,9 @@ pub(super) fn head_of_line(all: &Snapshot) -> Vec<Finding> {
                     queue.name
                 ),
                 format!(
-                    "retryrmq topology {} --apply   # a queue for each delay",
-                    shell_words::quote(work)
+                    "rabbitmqctl list_queues {} name messages   # let `retryrmq topology` make a queue for each delay, publish to those, and delete this one \
+                     when it is empty",
+                    all.in_vhost()
                 ),
             )
         })
@@ -172,8 +172,8 @@ pub(super) fn limit_in_a_loop(all: &Snapshot) -> Vec<Finding> {
             None => "what its length limit pushes out".to_owned(),
         };
         let by_hand = format!(
-            "retryrmq topology {} --apply   # and let dead letters go to its parking queue, not into the loop",
-            shell_words::quote(&queue.name)
+            "rabbitmqctl list_queues {} name arguments policy   # let its dead letters go to its parking queue, not into the loop",
+            all.in_vhost()
         );
         let fix = if limit.is_some() {
             let never = [("delivery-limit", 1_000_000_000.into())];

@@ -85,8 +85,8 @@ pub(super) fn at_least_once_that_is_not(all: &Snapshot) -> Vec<Finding> {
         let name = &queue.name;
         let (why, fix) = if queue.kind != QueueKind::Quorum {
             let fix = format!(
-                "retryrmq topology {} --apply   # on a quorum queue: a queue's type cannot be changed",
-                shell_words::quote(name)
+                "rabbitmqctl list_queues {} name type messages   # a queue's type cannot be changed: make it anew as a quorum queue, when it is empty",
+                all.in_vhost()
             );
             ("only quorum queues do it".to_owned(), fix)
         } else if !all.may_do_at_least_once(queue) {

@@ -24,7 +24,11 @@ pub(super) fn work_queue_gone(all: &Snapshot) -> Vec<Finding> {
                     "dropped"
                 }
             ),
-            format!("retryrmq topology {} --apply", shell_words::quote(work)),
+            format!(
+                "{} declare queue --name {} --durable true --type quorum   # with the arguments and bindings that it had",
+                all.rabbitmqadmin(),
+                shell_words::quote(work)
+            ),
         );
         finding.queues.push(work.to_owned());
         found.push(finding);

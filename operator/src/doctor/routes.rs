@@ -204,7 +204,8 @@ pub(super) fn missing_exchange(all: &Snapshot) -> Vec<Finding> {
                 format!("dead letters of `{}` are dropped: its dead-letter exchange `{exchange}` does not exist", queue.name),
                 if by_argument || all.role(&queue.name).is_some() {
                     format!(
-                        "rabbitmqadmin declare exchange --name {} --type fanout --durable true   # and bind a queue to it",
+                        "{} declare exchange --name {} --type fanout --durable true   # and bind a queue to it",
+                        all.rabbitmqadmin(),
                         shell_words::quote(exchange)
                     )
                 } else {
@@ -246,7 +247,11 @@ pub(super) fn nothing_bound(all: &Snapshot) -> Vec<Finding> {
                     let key = key.unwrap_or_default();
                     (
                         format!("the queue `{key}` does not exist"),
-                        format!("rabbitmqadmin declare queue --name {} --durable true --type quorum", shell_words::quote(key)),
+                        format!(
+                            "{} declare queue --name {} --durable true --type quorum",
+                            all.rabbitmqadmin(),
+                            shell_words::quote(key)
+                        ),
                     )
                 }
                 (exchange, key) => (
@@ -255,7 +260,8 @@ pub(super) fn nothing_bound(all: &Snapshot) -> Vec<Finding> {
                         None => format!("no queue is bound to `{exchange}`"),
                     },
                     format!(
-                        "rabbitmqadmin declare binding --source {} --destination-type queue --destination QUEUE --routing-key {}",
+                        "{} declare binding --source {} --destination-type queue --destination QUEUE --routing-key {}",
+                        all.rabbitmqadmin(),
                         shell_words::quote(exchange),
                         shell_words::quote(key.unwrap_or("#"))
                     ),
@@ -284,7 +290,7 @@ pub(super) fn default_exchange_without_key(all: &Snapshot) -> Vec<Finding> {
                      what was published to this queue by name comes back to it at once, or is dropped as a cycle",
                     queue.name
                 ),
-                format!("{}   # once that queue exists", policy_for(all.base(queue), &queue.name, &key, &[]).as_command(&all.vhost)),
+                format!("{}   # and then make that queue", policy_for(all.base(queue), &queue.name, &key, &[]).as_command(&all.vhost)),
             )
         })
         .collect()

@@ -388,6 +388,11 @@ impl Snapshot {
     }
 
     /// The virtual host, for a shell.
+    /// The program for declaring something in this virtual host.
+    pub(super) fn rabbitmqadmin(&self) -> String {
+        format!("rabbitmqadmin --vhost {}", shell_words::quote(&self.vhost))
+    }
+
     pub(super) fn in_vhost(&self) -> String {
         format!("-p {}", shell_words::quote(&self.vhost))
     }

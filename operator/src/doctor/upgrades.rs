@@ -41,7 +41,10 @@ pub(super) fn next_version(all: &Snapshot) -> Vec<Finding> {
                 subject: Subject::Exchange(exchange.name.clone()),
                 queues: Vec::new(),
                 sentence: format!("exchange `{}` needs the delayed-message plugin, which is archived and does not run on RabbitMQ 4.3", exchange.name),
-                fix: "retryrmq topology QUEUE --strategy retry-queues --apply".to_owned(),
+                fix: format!(
+                    "rabbitmqctl list_bindings {}   # and let `retryrmq topology` make waiting queues for what is bound to it, with the strategy retry-queues",
+                    all.in_vhost()
+                ),
             });
         }
         for queue in all.queues.values() {
@@ -60,7 +63,10 @@ pub(super) fn next_version(all: &Snapshot) -> Vec<Finding> {
                     "`{}` relies on its delivery limit of {limit}: from RabbitMQ 4.3 on a basic.nack is not counted, so a consumer that nacks goes round forever",
                     queue.name
                 ),
-                format!("retryrmq consume {} --dlx -- ./your-handler   # or requeue by basic.reject", shell_words::quote(&queue.name)),
+                format!(
+                    "rabbitmqctl list_consumers {} queue_name consumer_tag   # and let them requeue by basic.reject, or retry with `retryrmq consume --dlx`",
+                    all.in_vhost()
+                ),
             ));
         }
     }
