@@ -19,7 +19,7 @@ docker_write_settings() { # VERSION N
         settings_of "$dir"
     } >"$dir/node.conf"
     {
-        local wanted; wanted=$(sed -n 's/^plugins = //p' "$dir/extra.conf" 2>/dev/null | tr -s ' ' ',' || true)
+        local wanted; wanted=$(plugins_of "$dir")
         echo "[rabbitmq_management${wanted:+,$wanted}]."
     } >"$dir/enabled_plugins"
     chmod 644 "$dir/enabled_plugins"
@@ -59,4 +59,5 @@ docker_stop() { ! docker_running "$1" "$2" || docker stop --time 60 "$(docker_co
 docker_log() { docker logs "$(docker_container "$1" "$2")" 2>&1; }
 docker_ctl() { local container; container=$(docker_container "$1" "$2"); shift 2; docker exec "$container" rabbitmqctl --quiet "$@"; }
 docker_forget() { docker rm --force --volumes "$(docker_container "$1" "$2")" >/dev/null 2>&1 || true; }
+docker_empty() { return 1; } # the pool keeps no containers
 docker_purge() { docker network rm "$(docker_network)" >/dev/null 2>&1 || true; }

@@ -46,6 +46,8 @@ settings_of() { # DIRECTORY
     grep -v '^\(plugins\|feature_flags\) = ' "$1/extra.conf" 2>/dev/null || true
 }
 
+plugins_in() { sed -n 's/^plugins = //p' <<<"$1" | tr -s ' ' ','; } # LINES → "NAME,NAME"
+plugins_of() { plugins_in "$(cat "$1/extra.conf" 2>/dev/null)"; } # DIRECTORY
 has_plugin() { grep -q "^plugins = .*\\brabbitmq_$2\\b" "$1/extra.conf" 2>/dev/null; } # DIRECTORY NAME
 
 # The feature flags that a node starts with for the first time, as a variable, if it was given a line `feature_flags = NAME…`.
