@@ -272,6 +272,7 @@ impl Retrier {
             attempt: received.state.attempt(),
             reason: ParkReason::Requested,
             error: headers::string(written, headers::ERROR).unwrap_or_default(),
+            error_type: headers::string(written, headers::ERROR_TYPE),
         };
         Ok(Decision {
             event,
