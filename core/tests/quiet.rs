@@ -66,7 +66,7 @@ async fn a_start_and_a_stop_without_trouble_are_no_errors() {
                 let running = running.await.unwrap();
                 client.publish(Publish::to_queue(queue, "x")).await.unwrap();
                 let parked = format!("{queue}.parked");
-                let patience = Duration::from_secs(60);
+                let patience = Duration::from_secs(120);
                 eventually(patience, "it is parked", || async {
                     amqp.depth(&parked).await == Some(1)
                 })

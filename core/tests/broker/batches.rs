@@ -187,12 +187,11 @@ async fn what_goes_wrong_in_the_call_is_a_failure_of_all() {
             .dlx(true)
             .retry(policy("fixed(50ms, retries=3)"))
             .batch(names.len())
-            .batch_wait(ms(300))
+            .batch_wait(FOR_ALL)
             .handler_timeout(ms(400))
             .start_batches(move |batch: Vec<Message>| {
                 handled.note(&batch);
                 async move {
-                    // Those of a batch may part, so each call does what its first message asks for.
                     match batch[0].attempt() {
                         1 => panic!("no luck"),
                         2 => std::future::pending().await,

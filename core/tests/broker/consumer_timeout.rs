@@ -129,7 +129,7 @@ async fn a_handler_that_outlasts_the_brokers_patience_is_done_when_it_succeeds()
 async fn a_walk_drops_nothing_that_the_broker_has_taken_back() {
     const FIRST: usize = 32;
     on_brokers_where(Broker::is_controllable, |broker| async move {
-        let node = node_with_consumer_timeout(&broker, ms(6_000)).await;
+        let node = node_with_consumer_timeout(&broker, ms(10_000)).await;
         let (client, amqp) = (
             Client::connect(node.url()).await.unwrap(),
             node.connect().await,

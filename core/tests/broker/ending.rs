@@ -81,6 +81,7 @@ async fn ends_however_many_spend_no_delivery_limit() {
             for _ in 0..6 {
                 let gate = Arc::new(Notify::new());
                 let (handled, entered) = (observations.clone(), Arc::clone(&gate));
+                let before = observations.all().len();
                 let running = client
                     .consumer(QUEUE)
                     .dlx(dlx)
@@ -95,7 +96,6 @@ async fn ends_however_many_spend_no_delivery_limit() {
                     })
                     .await
                     .unwrap();
-                let before = observations.all().len();
                 stats(&running, "it holds messages that no handler has", |stats| {
                     stats.outstanding >= 2 && observations.all().len() > before
                 })

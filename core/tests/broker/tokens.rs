@@ -23,7 +23,7 @@ const KEY: &[u8] = b"a key that is known to this test and its broker alone";
 /// How long a token is good for that is to be renewed. A quarter of it is for late answers.
 const LIFETIME: Duration = Duration::from_secs(16);
 /// How long one is good for that is to end.
-const SHORT: Duration = Duration::from_secs(8);
+const SHORT: Duration = Duration::from_secs(15);
 
 fn encoded(value: &Value) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(value.to_string())
