@@ -64,11 +64,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_passes_is_waited_for_and_told_to_the_probes() {
-        // Nothing listens at the port of a listener that was closed.
-        let port = {
-            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            listener.local_addr().unwrap().port()
-        };
+        let port = retryrmq_harness::free_port();
         let url = format!("amqp://127.0.0.1:{port}");
         let health = Health::default();
         let mut tries = 0;

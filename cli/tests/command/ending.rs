@@ -2,8 +2,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use retryrmq_harness::{Broker, Permissions, eventually, on_brokers};
+use retryrmq_harness::{Broker, Permissions, eventually, free_port, on_brokers};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use tokio::{io::AsyncReadExt, time::timeout};
 
 use crate::fixture::{DEADLINE, Fixture, PARKED, QUEUE};
 
@@ -69,11 +70,11 @@ async fn a_consumer_is_idle_from_the_end_of_its_last_command_on() {
                 "--json",
                 "consume",
                 QUEUE,
-                "--idle=1s",
+                "--idle=3s",
                 "--",
                 "sh",
                 "-c",
-                "sleep 2; date +%s%N >&2",
+                "sleep 4; date +%s%N >&2",
             ])
             .await
             .exits(0);
@@ -85,7 +86,7 @@ async fn a_consumer_is_idle_from_the_end_of_its_last_command_on() {
             .find_map(|line| line.trim().parse().ok())
             .unwrap_or_else(|| panic!("no time: {done:#?}"));
         let idle = now.saturating_sub(Duration::from_nanos(end));
-        assert!(idle >= Duration::from_secs(1), "{idle:?}");
+        assert!(idle >= Duration::from_secs(3), "{idle:?}");
     })
     .await;
 }
@@ -385,21 +386,13 @@ async fn a_program_that_is_gone_costs_no_attempt() {
     .await;
 }
 
-/// Where nothing listens yet, and a way to the broker is opened later.
-async fn door() -> (tokio::net::TcpListener, u16) {
-    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await;
-    let listener = listener.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    (listener, port)
-}
-
 #[tokio::test]
 async fn a_broker_that_is_not_there_yet_is_waited_for_where_that_is_asked() {
     on_brokers(|broker| async move {
         let fixture = Fixture::with_queue(&broker).await;
         fixture.amqp.publish(QUEUE, "x").await;
-        let (listener, port) = door().await;
-        drop(listener);
+        // Where nothing listens yet, and a way to the broker is opened later.
+        let port = free_port();
         let (_, at) = fixture.vhost.url().rsplit_once('@').unwrap();
         let (authority, _) = at.split_once('/').unwrap();
         let there = format!("127.0.0.1:{port}");
@@ -409,8 +402,8 @@ async fn a_broker_that_is_not_there_yet_is_waited_for_where_that_is_asked() {
         let waits = [&consume[..], &["--wait", "--", "true"]].concat();
         fixture.run(&at_once).await.exits(4);
         let waiting = fixture.start_with(&waits);
-        let asked = fixture.start_with(&waits);
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        let mut asked = fixture.start_with(&waits);
+        asked.says("not there yet").await;
         asked.signal(Signal::TERM);
         assert_eq!(asked.end().await.code(), Some(0), "nothing was begun");
         let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await;
@@ -432,23 +425,21 @@ async fn a_broker_that_is_not_there_yet_is_waited_for_where_that_is_asked() {
 
 #[tokio::test]
 async fn asked_to_end_while_nobody_answers_it_ends() {
-    let (listener, port) = door().await;
-    let silent = tokio::spawn(async move {
-        let mut all = Vec::new();
-        while let Ok((stream, _)) = listener.accept().await {
-            all.push(stream);
-        }
-    });
-    let url = format!("amqp://127.0.0.1:{port}?connection_timeout=60000");
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let url = format!("amqp://127.0.0.1:{port}?connection_timeout=600000");
     let mut command = crate::fixture::retryrmq();
     command.args(["--url", &url, "consume", QUEUE, "--", "true"]);
     let child = command.spawn().unwrap();
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    // It listens to signals before it connects.
+    let (mut silent, _) = timeout(DEADLINE, listener.accept()).await.unwrap().unwrap();
+    let mut greeting = [0; 8];
+    silent.read_exact(&mut greeting).await.unwrap();
     let pid = i32::try_from(child.id().unwrap()).unwrap();
     kill_process(Pid::from_raw(pid).unwrap(), Signal::INT).unwrap();
-    let done = tokio::time::timeout(Duration::from_secs(20), child.wait_with_output()).await;
+    // Sooner than the connection is given up.
+    let done = timeout(DEADLINE, child.wait_with_output()).await;
     assert_eq!(done.unwrap().unwrap().status.code(), Some(0));
-    silent.abort();
 }
 
 #[tokio::test]

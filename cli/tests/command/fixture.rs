@@ -240,15 +240,20 @@ impl Running {
 
     /// Waits until it says that it drains.
     pub(crate) async fn drains(&mut self) {
+        self.says("still runs").await;
+    }
+
+    /// Waits until it says this on its standard error.
+    pub(crate) async fn says(&mut self, words: &str) {
         let said = async {
             while let Some(line) = self.said.next_line().await.unwrap() {
-                if line.contains("still runs") {
+                if line.contains(words) {
                     return;
                 }
             }
             panic!("it ended without a word");
         };
-        timeout(DEADLINE, said).await.expect("it drains");
+        timeout(DEADLINE, said).await.expect(words);
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

@@ -2,7 +2,7 @@
 
 use axum::http::Version;
 use retryrmq::types::{AMQPValue, FieldTable};
-use retryrmq_harness::{Broker, brokers, lapin::BasicProperties, on_brokers};
+use retryrmq_harness::{Broker, brokers, free_port, lapin::BasicProperties, on_brokers};
 use serde_json::{Value, json};
 
 use crate::{
@@ -404,9 +404,7 @@ async fn http_2_without_tls_and_keep_alive_are_there() {
 #[tokio::test]
 async fn an_endpoint_that_is_down_is_a_failure_like_any_other() {
     let fixture = Fixture::with_queue(&one_broker()).await;
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = free.local_addr().unwrap().to_string();
-    drop(free);
+    let address = format!("127.0.0.1:{}", free_port());
     send(&fixture, "a", &json!({})).await;
     let url = format!("http://{address}/");
     let done = consume(&fixture, 1, &url, &["--retry=fixed(200ms)"])

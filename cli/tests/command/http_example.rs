@@ -1,8 +1,8 @@
 //! The example of `consume --http`, run as its README prints it.
 
-use std::{net::TcpListener, path::Path, process::Stdio};
+use std::{path::Path, process::Stdio};
 
-use retryrmq_harness::{eventually, on_brokers};
+use retryrmq_harness::{eventually, free_port, on_brokers};
 use rustix::process::Signal;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
@@ -21,12 +21,6 @@ fn printed(folder: &Path) -> (Vec<String>, Vec<String>) {
     let (commands, said): (Vec<_>, Vec<_>) = lines.partition(|line| line.starts_with("$ "));
     let commands = commands.iter().map(|line| line[2..].to_owned()).collect();
     (commands, said.into_iter().map(str::to_owned).collect())
-}
-
-/// A port that nobody has, in place of the printed one, which several tests would share.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 fn endpoint(folder: &Path, words: &[&str]) -> Child {
@@ -48,6 +42,7 @@ async fn the_endpoint_of_the_readme_does_what_it_says() {
         let [serve, setup @ .., consume] = &commands[..] else {
             panic!("{commands:?}");
         };
+        // In place of the printed one, which several tests would share.
         let port = free_port();
         let at_port = |command: &str| command.replace("8080", &port.to_string());
         let fixture = Fixture::of(&broker).await;

@@ -1,6 +1,6 @@
 //! `consume --listen`: what a cluster asks a consumer.
 
-use retryrmq_harness::{eventually, on_brokers};
+use retryrmq_harness::{eventually, free_port, on_brokers};
 use rustix::process::Signal;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -25,8 +25,8 @@ async fn get(port: u16, path: &str) -> Option<(u16, String)> {
 async fn a_cluster_asks_whether_a_consumer_lives_is_ready_and_how_it_does() {
     on_brokers(|broker| async move {
         let fixture = Fixture::with_queue(&broker).await;
-        let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = taken.local_addr().unwrap().port();
+        let port = free_port();
+        let taken = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
         let listen = format!("--listen=127.0.0.1:{port}");
         let consume = ["consume", QUEUE, "--dlx", &listen];
         let refused = fixture
@@ -43,9 +43,7 @@ async fn a_cluster_asks_whether_a_consumer_lives_is_ready_and_how_it_does() {
         let nowhere = fixture.vhost.url().rsplit_once('@').unwrap().0.to_owned();
         drop(taken);
         let url = format!("{nowhere}@127.0.0.1:{port}/nothing");
-        let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let own = free.local_addr().unwrap().port();
-        drop(free);
+        let own = free_port();
         let waits = format!("--listen=127.0.0.1:{own}");
         let waiting = fixture.start_with(&[
             "--url", &url, "consume", QUEUE, "--wait", &waits, "--", "true",

@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 use futures_util::future::join_all;
 use retryrmq::{BasicProperties, Client, ErrorKind, FailedMessage, Failure, Outcome, Publish};
 use retryrmq_harness::{
-    Broker, Permissions, QueueType, Version, eventually, on_brokers_where, on_every_broker_where,
+    Broker, Permissions, QueueType, Version, eventually, free_port, on_brokers_where,
+    on_every_broker_where,
 };
 use tokio::{
     task::JoinSet,
@@ -19,7 +20,7 @@ use crate::{
         policy, start, stats, table,
     },
     log_capture,
-    network::{CutProxies, PUBLISHING, free_port},
+    network::{CutProxies, PUBLISHING},
 };
 
 /// Longer than the library waits for any one answer, and than two heartbeats.
@@ -248,7 +249,7 @@ async fn what_was_given_up_in_an_alarm_is_not_published_on_the_next_connection()
     const GIVEN_UP: usize = 60;
     on_brokers_where(Broker::is_controllable, |broker| async move {
         let node = broker.own_node(&[]).await;
-        let (proxies, port) = (CutProxies::default(), free_port().await);
+        let (proxies, port) = (CutProxies::default(), free_port());
         let _door = proxies.lead(port, host_and_port(&node)).await;
         let url = format!("amqp://guest:guest@127.0.0.1:{port}/%2f");
         let (client, amqp) = (Client::connect(&url).await.unwrap(), node.connect().await);

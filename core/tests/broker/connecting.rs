@@ -3,7 +3,9 @@
 use std::{fmt::Debug, time::Duration};
 
 use retryrmq::{Address, Client, ClientOptions, Error, ErrorKind, Publish};
-use retryrmq_harness::{Broker, CutProxy, Permissions, eventually, on_brokers, on_brokers_where};
+use retryrmq_harness::{
+    Broker, CutProxy, Permissions, eventually, free_port, on_brokers, on_brokers_where,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -123,11 +125,7 @@ async fn a_virtual_host_that_is_down_is_waited_for() {
 
 #[tokio::test]
 async fn nothing_listens() {
-    // A port that was free a moment ago.
-    let port = {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        listener.local_addr().unwrap().port()
-    };
+    let port = free_port();
     for host in ["127.0.0.1", "localhost"] {
         let result = Client::connect(&format!("amqp://guest:guest@{host}:{port}")).await;
         let why = refused(result, ErrorKind::Unreachable);

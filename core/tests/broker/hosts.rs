@@ -8,7 +8,7 @@ use std::{
 
 use retryrmq::{Client, ErrorKind, Message, Publish};
 use retryrmq_harness::{
-    Broker, Node, QueueType, Version, eventually, on_brokers, on_brokers_where,
+    Broker, Node, QueueType, Version, eventually, free_port, on_brokers, on_brokers_where,
 };
 use tokio::time::sleep;
 
@@ -16,13 +16,13 @@ use crate::{
     connecting::{host_and_port, refused},
     fixture::{DEADLINE, Observations, QUEUE, connect, policy, start},
     logins::cut,
-    network::{CONSUMING, CutProxies, GatedProxy, PUBLISHING, free_port},
+    network::{CONSUMING, CutProxies, GatedProxy, PUBLISHING},
 };
 
 #[tokio::test]
 async fn any_of_several_hosts_will_do() {
     on_brokers(|broker| async move {
-        let (at, dead) = (host_and_port(&broker), free_port().await);
+        let (at, dead) = (host_and_port(&broker), free_port());
         for urls in [
             format!("amqp://guest:guest@127.0.0.1:{dead},{at}/%2f"),
             format!("amqp://guest:guest@no-such-host.invalid,{at}/%2f"),
@@ -218,7 +218,7 @@ async fn an_open_connection_to_a_silent_node_keeps_no_other_away() {
     on_brokers_where(Broker::is_controllable, |broker| async move {
         let nodes = [broker.own_node(&[]).await, broker.own_node(&[]).await];
         nodes[1].join(&nodes[0]).await;
-        let (one, other) = (free_port().await, free_port().await);
+        let (one, other) = (free_port(), free_port());
         let proxies = CutProxies::default();
         let first = proxies.lead(one, host_and_port(&nodes[0])).await;
         // No heartbeat finds out in time.
@@ -268,7 +268,7 @@ async fn the_nodes_of_one_cluster_are_one_whatever_they_call_it() {
         nodes[0].ctl(&limited).await;
         for login in ["guest:guest", "limited:pw"] {
             let (user, _) = login.split_once(':').unwrap();
-            let ports = [free_port().await, free_port().await];
+            let ports = [free_port(), free_port()];
             let first = GatedProxy::open(ports[0], host_and_port(&nodes[0])).await;
             let [one, other] = ports;
             let url = format!("amqp://{login}@127.0.0.1:{one},127.0.0.1:{other}/%2f?name={user}");
@@ -310,7 +310,7 @@ async fn the_nodes_of_one_cluster_are_one_whatever_they_call_it() {
 async fn what_a_client_does_goes_on_at_another_host() {
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
-        let dead = free_port().await;
+        let dead = free_port();
         let url = vhost.url().replacen('@', &format!("@127.0.0.1:{dead},"), 1);
         let client = Client::connect(&url).await.unwrap();
         let observations = Observations::default();

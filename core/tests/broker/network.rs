@@ -10,12 +10,6 @@ use tokio::{
 
 use crate::connecting::host_and_port;
 
-/// A port on which nothing listened a moment ago.
-pub(crate) async fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    listener.local_addr().unwrap().port()
-}
-
 /// A way to a broker that can be shut for those who come, while those who are there stay.
 pub(crate) struct GatedProxy(tokio::task::JoinHandle<()>);
 

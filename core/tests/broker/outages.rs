@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use retryrmq::{Client, ClientOptions, ErrorKind, Publish, Strategy};
-use retryrmq_harness::{Version, eventually, on_brokers};
+use retryrmq_harness::{Version, eventually, free_port, on_brokers};
 use tokio::time::sleep;
 
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     fixture::{DEADLINE, Observations, QUEUE, policy, start},
     log_capture,
     logins::cut,
-    network::{CONSUMING, CutProxies, GatedProxy, behind, free_port},
+    network::{CONSUMING, CutProxies, GatedProxy, behind},
 };
 
 /// The lines about a broker behind this port, as soon as there are so many.
@@ -28,7 +28,7 @@ async fn told_of(port: u16, what: &str, many: usize) -> Vec<String> {
 async fn a_broker_that_is_not_there_yet_is_waited_for() {
     log_capture::start();
     on_brokers(|broker| async move {
-        let (at, port) = (host_and_port(&broker), free_port().await);
+        let (at, port) = (host_and_port(&broker), free_port());
         let url = format!("amqp://guest:guest@127.0.0.1:{port}/%2f");
         refused(Client::connect(&url).await, ErrorKind::Unreachable);
         let options = ClientOptions::new().wait(true);
@@ -69,7 +69,7 @@ async fn a_broker_that_is_not_there_yet_is_waited_for() {
 async fn whoever_waits_for_a_broker_waits_for_it_to_subscribe_as_well() {
     log_capture::start();
     on_brokers(|broker| async move {
-        let (vhost, port) = (broker.vhost().await, free_port().await);
+        let (vhost, port) = (broker.vhost().await, free_port());
         let gated_proxy = GatedProxy::open(port, host_and_port(&broker)).await;
         let options = ClientOptions::new().wait(true);
         let client = Client::connect_with(&behind(&vhost, port), options)
@@ -113,7 +113,7 @@ async fn whoever_waits_for_a_broker_waits_for_it_to_subscribe_as_well() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_the_broker_is_away_publishers_are_told_and_old_depths_are_not_shown() {
     on_brokers(|broker| async move {
-        let (vhost, port) = (broker.vhost().await, free_port().await);
+        let (vhost, port) = (broker.vhost().await, free_port());
         let gated_proxy = GatedProxy::open(port, host_and_port(&broker)).await;
         let client = Client::connect(&behind(&vhost, port)).await.unwrap();
         let observations = Observations::default();
@@ -170,7 +170,7 @@ async fn both_connections_come_back_together() {
     const OUTAGES: usize = 10;
     log_capture::start();
     on_brokers(|broker| async move {
-        let (vhost, port) = (broker.vhost().await, free_port().await);
+        let (vhost, port) = (broker.vhost().await, free_port());
         let mut gated_proxy = GatedProxy::open(port, host_and_port(&broker)).await;
         let client = Client::connect(&behind(&vhost, port)).await.unwrap();
         let up = || {
@@ -224,7 +224,7 @@ async fn a_broker_that_cannot_serve_the_consumer_any_more_is_not_consumed_from()
     let (Some(old), Some(new)) = (old, new) else {
         return eprintln!("skipped: it takes a broker before 4.0 and another one");
     };
-    let (vhost, port) = (old.vhost().await, free_port().await);
+    let (vhost, port) = (old.vhost().await, free_port());
     let management = new.management();
     management.create_vhost(vhost.name(), None).await.unwrap();
     let gated_proxy = GatedProxy::open(port, host_and_port(old)).await;
@@ -258,7 +258,7 @@ async fn a_broker_that_cannot_serve_the_consumer_any_more_is_not_consumed_from()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_connects_as_the_broker_goes_does_not_wait_for_its_return() {
     on_brokers(|broker| async move {
-        let (vhost, port) = (broker.vhost().await, free_port().await);
+        let (vhost, port) = (broker.vhost().await, free_port());
         let proxies = CutProxies::default();
         let way = proxies.lead(port, host_and_port(&broker)).await;
         let url = behind(&vhost, port);

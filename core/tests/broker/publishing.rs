@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Instant};
 use futures_util::future::join_all;
 use retryrmq::{BasicProperties, Client, ErrorKind, Publish, types};
 use retryrmq_harness::{
-    CutProxy, Direction, QueueType, Version, eventually, on_brokers, on_every_broker,
+    CutProxy, Direction, QueueType, Version, eventually, free_port, on_brokers, on_every_broker,
     on_queue_types,
 };
 use tokio::{task::JoinSet, time::timeout};
@@ -13,7 +13,7 @@ use tokio::{task::JoinSet, time::timeout};
 use crate::{
     connecting::{host_and_port, refused},
     fixture::{CLOCK, DEADLINE, QUEUE, connect, connect_with, id, ms, table, take, text},
-    network::{CutProxies, PUBLISHING, free_port},
+    network::{CutProxies, PUBLISHING},
 };
 
 #[tokio::test]
@@ -477,7 +477,7 @@ async fn a_confirm_that_comes_too_late_is_nobody_elses() {
 async fn without_a_connection_all_that_go_alone_are_told_together() {
     const ASKED: usize = 20;
     on_brokers(|broker| async move {
-        let (proxies, port) = (CutProxies::default(), free_port().await);
+        let (proxies, port) = (CutProxies::default(), free_port());
         let gated_proxy = proxies.lead(port, host_and_port(&broker)).await;
         let url = format!("amqp://guest:guest@127.0.0.1:{port}/%2f");
         let client = Client::connect(&url).await.unwrap();
@@ -576,7 +576,7 @@ async fn closing_waits_for_what_is_being_published() {
 #[tokio::test]
 async fn closing_waits_for_no_lost_connection() {
     on_brokers(|broker| async move {
-        let (proxies, port) = (CutProxies::default(), free_port().await);
+        let (proxies, port) = (CutProxies::default(), free_port());
         let gated_proxy = proxies.lead(port, host_and_port(&broker)).await;
         let url = format!("amqp://guest:guest@127.0.0.1:{port}/%2f");
         let client = Client::connect(&url).await.unwrap();

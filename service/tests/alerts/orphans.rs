@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use retryrmq::Client;
-use retryrmq_harness::{QueueType, Vhost, eventually, on_brokers};
+use retryrmq_harness::{QueueType, Vhost, eventually, free_port, on_brokers};
 use retryrmq_operator::management::{Address, Management};
 use retryrmq_serve::{
     QueueTrouble, TroubleState,
@@ -254,9 +254,4 @@ async fn a_consumer_that_acknowledges_nothing_is_seen_by_prometheus() {
         client.close().await;
     })
     .await;
-}
-
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
 }

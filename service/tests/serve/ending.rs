@@ -1,6 +1,6 @@
 //! Probes, replicas that die, brokers that die, and the end.
 
-use retryrmq_harness::{QueueType, eventually, on_brokers};
+use retryrmq_harness::{QueueType, eventually, free_port, on_brokers};
 
 use crate::fixture::{
     DEADLINE, INTAKE, INTAKE_PARKED, NativeConsumer, Replica, declare, id, policy, program, take,
@@ -46,11 +46,7 @@ async fn probes_and_metrics_say_how_it_is() {
 
 #[tokio::test]
 async fn a_broker_that_is_not_there_is_waited_for_and_the_end_is_heard_meanwhile() {
-    // Nothing listens at the port of a listener that was closed.
-    let port = {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.local_addr().unwrap().port()
-    };
+    let port = free_port();
     let mut child = program()
         .env(
             "RETRYRMQ_URL",
