@@ -187,7 +187,7 @@ async fn a_policy_for_the_work_queue_of_the_strategy_dead_letter_is_found() {
         let consume = [
             &["consume"],
             &dead_letter[..],
-            &["--dlx", "--idle=1s", "--", "true"],
+            &["--dlx", "--idle=8s", "--", "true"],
         ];
         let told = management_fixture.run(&consume.concat()).await.err;
         assert!(told.contains("policy `mine` sets its overflow"), "{told}");

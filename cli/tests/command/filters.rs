@@ -98,7 +98,7 @@ async fn each_filter_lists_those_it_means() {
         let fixture = set_up(&broker).await;
         for (filter, expected) in [
             (&["--since=3h"][..], &["a", "b", "c", "d"][..]),
-            (&["--since=90s", "--error=CUSTOMER"], &["c", "d"]),
+            (&["--since=30m", "--error=CUSTOMER"], &["c", "d"]),
             (&["--error=answer"], &["old", "a"]),
             (&["--error-type=TimeoutError"], &["old", "a"]),
             (&["--type=shop.NotFound"], &["b", "c", "d"]),

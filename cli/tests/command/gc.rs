@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use lapin::BasicProperties;
-use retryrmq_harness::{Permissions, on_brokers};
+use retryrmq_harness::{Permissions, eventually, on_brokers};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::fixture::{Fixture, PARKED, QUEUE, finish};
+use crate::fixture::{DEADLINE, Fixture, PARKED, QUEUE, finish};
 
 fn verdict(lines: &[Value], name: &str) -> String {
     let line = lines.iter().find(|line| line["name"] == name);
@@ -147,6 +147,10 @@ async fn beside_a_failing_consumer_nothing_is_deleted_and_nothing_is_lost() {
             }
         };
         let running = fixture.start(&[policy], "exit 1");
+        eventually(DEADLINE, "it consumes", || async {
+            fixture.amqp.consumers(QUEUE).await == Some(1)
+        })
+        .await;
         publish(0, 20).await;
         while fixture.amqp.depth(PARKED).await.unwrap_or(0) < 20 {
             let done = fixture.run(&sweep).await;

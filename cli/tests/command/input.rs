@@ -96,7 +96,7 @@ async fn what_a_command_leaves_behind_holds_nothing_up() {
         let fixture = Fixture::with_queue(&broker).await;
         fixture.amqp.publish(QUEUE, "").await;
         // The sleeper keeps standard error open; the command itself has ended.
-        let done = fixture.start(&["--count=1"], "sleep 30 <&- >&- & echo $!");
+        let done = fixture.start(&["--count=1"], "sleep 600 <&- >&- & echo $!");
         let mut running = done;
         let left: i32 = running.line().await.parse().unwrap();
         assert_eq!(running.end().await.code(), Some(0));

@@ -5,7 +5,6 @@ use std::{
     io::{Read, Write},
     process::Stdio,
     sync::{Arc, Mutex},
-    time::Duration,
 };
 
 use retryrmq::types::{AMQPValue, FieldTable};
@@ -106,8 +105,8 @@ async fn a_listing_that_is_signalled_ends_in_good_order() {
                     .unwrap()
                     .unwrap();
                 kill_process(pid(&child), signal).unwrap();
-                // The signal is noted while the output is stuck, which nothing outside shows: a busy machine may take a while for it.
-                tokio::time::sleep(Duration::from_secs(1)).await;
+                // The signal is noted while the output is stuck.
+                at_rest(pid(&child)).await;
                 let mut rest = String::new();
                 out.read_to_string(&mut rest).await.unwrap();
                 assert_eq!(code(&mut child).await, Some(130), "{signal:?}");
@@ -115,6 +114,31 @@ async fn a_listing_that_is_signalled_ends_in_good_order() {
                 fixture.holds(PARKED, u32::try_from(MANY).unwrap()).await;
             }
         }
+    })
+    .await;
+}
+
+/// Waits until a process has been told of its signals, and then has had nothing to do for a while, or has ended.
+async fn at_rest(process: Pid) {
+    let tasks = format!("/proc/{}/task", process.as_raw_nonzero());
+    let rests = || {
+        std::fs::read_dir(&tasks).unwrap().all(|task| {
+            let status = std::fs::read_to_string(task.unwrap().path().join("status"));
+            let status = status.unwrap_or_default();
+            let holds = |name: &str, is: &dyn Fn(&str) -> bool| {
+                let value = status.lines().find_map(|line| line.strip_prefix(name));
+                value.is_none_or(|value| is(value.trim()))
+            };
+            let none = |signals: &str| signals.bytes().all(|digit| digit == b'0');
+            holds("State:", &|state| state.starts_with(['S', 'Z']))
+                && holds("SigPnd:", &none)
+                && holds("ShdPnd:", &none)
+        })
+    };
+    let mut looks = 0;
+    eventually(DEADLINE, "it rests", || {
+        looks = if rests() { looks + 1 } else { 0 };
+        std::future::ready(looks >= 10)
     })
     .await;
 }

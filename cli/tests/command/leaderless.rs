@@ -142,7 +142,10 @@ async fn an_empty_quorum_queue_that_has_a_leader_is_empty_and_nothing_is_left_of
                 .args(["parked", "ls", QUEUE]);
             let done = finish(command, None).await.exits(0);
             assert!(done.err.contains("nothing is parked"), "{done:?}");
-            assert_eq!(amqp.consumers(PARKED).await, Some(0));
+            eventually(DEADLINE, "its consumer is gone", || async {
+                amqp.consumers(PARKED).await == Some(0)
+            })
+            .await;
         }
         // What came after the question was never delivered.
         amqp.publish(PARKED, "new").await;

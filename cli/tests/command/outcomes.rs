@@ -157,7 +157,7 @@ async fn an_end_is_heard_of_where_a_supervisor_ignores_the_end_of_its_children()
             QUEUE,
             "--dlx",
             "--count=3",
-            "--timeout=5s",
+            "--timeout=10s",
             "--retry=fixed(2h)",
             "--",
             "sh",

@@ -188,7 +188,7 @@ async fn the_rest_follows_only_a_canary_that_lives() {
             QUEUE,
             "--all",
             "--canary=3",
-            "--canary-wait=3s",
+            "--canary-wait=8s",
             "--retry=fixed(1h, retries=3)",
         ];
         // Nobody consumes it.
@@ -214,6 +214,10 @@ async fn the_rest_follows_only_a_canary_that_lives() {
         broken.signal(Signal::TERM);
         broken.end().await;
         let mended = fixture.start(&[], "exit 0");
+        retryrmq_harness::eventually(DEADLINE, "it consumes", || async {
+            fixture.amqp.consumers(QUEUE).await == Some(1)
+        })
+        .await;
         let done = fixture.run(&canary).await.exits(0);
         assert!(done.err.contains("30 messages replayed"), "{done:#?}");
         fixture.holds(PARKED, 0).await;
@@ -229,6 +233,10 @@ async fn a_canary_does_not_live_where_nobody_can_tell() {
     on_brokers(|broker| async move {
         let fixture = set_up(&broker, 30).await;
         let failing = fixture.start(&["--retry=fixed(37s, retries=3)"], "exit 1");
+        retryrmq_harness::eventually(DEADLINE, "it consumes", || async {
+            fixture.amqp.consumers(QUEUE).await == Some(1)
+        })
+        .await;
         let replay = |more: &[&str]| {
             let all = [
                 "parked",
@@ -237,7 +245,7 @@ async fn a_canary_does_not_live_where_nobody_can_tell() {
                 "--all",
                 "--limit=30",
                 "--canary=3",
-                "--canary-wait=3s",
+                "--canary-wait=8s",
             ];
             [&all[..], more]
                 .concat()
