@@ -39,7 +39,7 @@ async fn first_burst_silence_and_resolve_are_told_to_every_kind_of_channel() {
     let password = file("password", "pa55word");
     let text = format!(
         r#"
-quiet = "1s"
+quiet = "6s"
 {WAKE}more_than = 5
 [channels.hook.webhook]
 url = "{}/in?x=1"
@@ -168,7 +168,7 @@ async fn a_channel_that_hangs_or_fails_holds_up_no_other_and_is_tried_again() {
 url = "{}"
 [channels.hangs.webhook]
 url = "{}"
-timeout = "1s"
+timeout = "5s"
 [channels.fails.webhook]
 url = "{}"
 "#,

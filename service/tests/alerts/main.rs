@@ -22,7 +22,7 @@ use retryrmq_serve::{
     alerts::{Alerting, Configuration, FileStateStore, Handle, NotifierMode, StateStore},
 };
 
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(120);
 
 fn configuration(text: &str) -> Configuration {
     channels::lines(); // from the first line on

@@ -209,19 +209,6 @@ async fn a_consumer_that_acknowledges_nothing_is_seen_by_prometheus() {
         }
         let _stuck = amqp.consume("stuck", 5).await;
         let client = Client::connect(vhost.url()).await.unwrap();
-        let told = Told::default();
-        let configuration = configuration(&format!(
-            "stuck_after = \"2s\"\nprometheus = [\"http://127.0.0.1:{port}\"]"
-        ));
-        let _watch = Watch::start(
-            client.clone(),
-            vhost.name(),
-            None,
-            Vec::new(),
-            &configuration,
-            told.tell(),
-        )
-        .unwrap();
         let busy = tokio::spawn({
             let client = client.clone();
             async move {
@@ -241,6 +228,28 @@ async fn a_consumer_that_acknowledges_nothing_is_seen_by_prometheus() {
                 }
             }
         });
+        // Or they would be told as well.
+        for queue in ["stuck", "busy"] {
+            eventually(DEADLINE, "its consumer is known", || async {
+                let path = format!("queues/{}/{queue}", vhost.name());
+                let seen = node.management().get(path).await;
+                seen.is_ok_and(|seen| seen["consumers"] == 1)
+            })
+            .await;
+        }
+        let told = Told::default();
+        let configuration = configuration(&format!(
+            "stuck_after = \"8s\"\nprometheus = [\"http://127.0.0.1:{port}\"]"
+        ));
+        let _watch = Watch::start(
+            client.clone(),
+            vhost.name(),
+            None,
+            Vec::new(),
+            &configuration,
+            told.tell(),
+        )
+        .unwrap();
         eventually(DEADLINE, "both are told", || async {
             let mut story = told.story();
             story.sort_unstable();

@@ -36,7 +36,10 @@ async fn no_two_replicas_have_one_message() {
 #[tokio::test]
 async fn what_a_dead_replica_had_is_due_again_and_its_lease_is_worth_nothing() {
     on_kinds(&[], |servers| async move {
-        let (dead, alive) = (servers.store_of_short_leases(), servers.store());
+        let (dead, alive) = (
+            servers.store_of_leases(Duration::from_secs(5)),
+            servers.store(),
+        );
         dead.keep(&many("orders", 3, Duration::ZERO)).await.unwrap();
         let lost = dead.claim(&all()).await.unwrap();
         assert_eq!(lost.due.len(), 3);

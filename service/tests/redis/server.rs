@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 pub(crate) const KINDS: [&str; 2] = ["valkey", "redis"];
 
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(120);
 
 fn script() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/redis/redis")
@@ -139,10 +139,10 @@ impl Servers {
         RedisStore::new(&self.configuration(), "/").expect("a good configuration")
     }
 
-    /// A store whose leases last a second, the shortest.
-    pub(crate) fn store_of_short_leases(&self) -> RedisStore {
+    /// A store whose leases last so long, if nobody extends them.
+    pub(crate) fn store_of_leases(&self, lease: Duration) -> RedisStore {
         let configuration = Configuration {
-            lease: Duration::from_secs(1),
+            lease,
             ..self.configuration()
         };
         RedisStore::new(&configuration, "/").expect("a good configuration")

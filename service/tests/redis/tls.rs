@@ -26,7 +26,7 @@ async fn certificates_are_checked_on_both_sides() {
                 &Configuration {
                     addresses: vec![servers.tls_address(0)],
                     tls,
-                    timeout: Duration::from_secs(2),
+                    timeout: Duration::from_secs(5),
                     ..Configuration::default()
                 },
                 "/",

@@ -151,7 +151,7 @@ async fn a_redis_that_hangs_is_given_up() {
     on_kinds(&[], |servers| async move {
         let store = RedisStore::new(
             &Configuration {
-                timeout: Duration::from_millis(300),
+                timeout: Duration::from_secs(2),
                 fsync: false,
                 ..servers.configuration()
             },
@@ -178,7 +178,7 @@ async fn replicas_that_are_not_there_are_missed() {
                 &Configuration {
                     replicas: 1,
                     replicas_fsync,
-                    timeout: Duration::from_millis(1_500),
+                    timeout: Duration::from_secs(3),
                     ..servers.configuration()
                 },
                 "/",
@@ -242,7 +242,7 @@ async fn what_is_known_is_confirmed_only_when_it_is_as_safe_as_what_is_new() {
         let with = |replicas| {
             let configuration = Configuration {
                 replicas,
-                timeout: Duration::from_millis(1_500),
+                timeout: Duration::from_secs(3),
                 ..servers.configuration()
             };
             RedisStore::new(&configuration, "/").unwrap()

@@ -404,7 +404,7 @@ async fn what_waits_for_the_last_section_is_parked_when_due_also_after_a_restart
         let file = policy(POLICY);
         let replica = Replica::start(&vhost, Some(file.path())).await;
         replica.says("kept until they are due").await;
-        send(&amqp, "order.a", delayed("a", AMQPValue::LongInt(5_000))).await;
+        send(&amqp, "order.a", delayed("a", AMQPValue::LongInt(10_000))).await;
         replica
             .counts(r#"retryrmq_serve_delayed_total{result="waits"}"#, 1)
             .await;

@@ -276,7 +276,7 @@ async fn what_has_no_queue_any_more_is_parked_with_a_sentence() {
         };
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
-        let file = file("fixed(3s, retries=5)", &servers);
+        let file = file("fixed(15s, retries=5)", &servers);
         let replica = Replica::start(&vhost, Some(file.path())).await;
         declare(&amqp, "orders", QueueType::Quorum, true).await;
         amqp.publish_with("orders", "x", id("lonely")).await;
@@ -284,7 +284,7 @@ async fn what_has_no_queue_any_more_is_parked_with_a_sentence() {
         let mut headers = FieldTable::default();
         headers.insert("x-retry-handover".into(), text("defer"));
         headers.insert("x-retry-queue".into(), text("orders"));
-        headers.insert("x-retry-after".into(), AMQPValue::LongLongInt(3_000));
+        headers.insert("x-retry-after".into(), AMQPValue::LongLongInt(15_000));
         headers.insert("x-retry-count".into(), AMQPValue::LongLongInt(2));
         let deferred = id("deferred").with_headers(headers);
         amqp.publish_with("retryrmq.handover", "x", deferred).await;

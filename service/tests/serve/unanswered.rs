@@ -80,11 +80,16 @@ async fn a_queue_that_does_not_answer_holds_up_no_exchange_of_its_name() {
         }
         tokio::time::sleep(Duration::from_secs(5)).await;
         soon(&amqp, "other", "order.a").await;
-        eventually(Duration::from_secs(8), "it comes", || async {
+        eventually(DEADLINE, "it comes", || async {
             let depth = amqp.depth("due").await;
             (depth == Some(1)).then_some(()).ok_or(format!("{depth:?}"))
         })
         .await;
+        assert_eq!(
+            replica.said("could not be passed on"),
+            0,
+            "it waits for no answer of the queue"
+        );
         servers("resume").await;
         assert!(replica.end().await.success());
     })
