@@ -129,7 +129,7 @@ async fn without_its_feature_flag_3_10_dead_letters_as_the_model_says() {
 }
 
 /// How long a delivery may stay unsettled. All of a program's other steps take less.
-const TIMEOUT: Duration = Duration::from_secs(4);
+const TIMEOUT: Duration = Duration::from_secs(8);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_kept_for_too_long_comes_back_and_counts_as_the_model_says() {
