@@ -23,7 +23,7 @@ use story::{Chronicle, Step};
 use tokio::time::{Instant, sleep};
 
 /// Longer than any message of this demo can take, many times over.
-const TIME_LIMIT: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(180);
 
 #[tokio::main]
 async fn main() -> ExitCode {

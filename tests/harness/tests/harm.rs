@@ -7,7 +7,7 @@ use retryrmq_harness::{
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(120);
 
 #[tokio::test]
 async fn a_node_of_ones_own_is_killed_and_comes_back_with_its_data_while_the_others_notice_nothing()

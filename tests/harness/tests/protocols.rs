@@ -8,7 +8,7 @@ use retryrmq_harness::{
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(120);
 const COUNT: u32 = 400;
 
 fn speaks_1_0(broker: &Broker) -> bool {

@@ -9,7 +9,7 @@ use retryrmq_harness::{
 use serde_json::json;
 use std::time::Duration;
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(120);
 
 #[tokio::test]
 async fn the_broker_is_the_version_it_is_said_to_be() {
