@@ -180,7 +180,10 @@ func TestOnlyAConsumerThatWasToldNothingOfDLXWarnsAtItsStart(t *testing.T) {
 			conn := s.dial(retryrmq.Logger(slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))))
 			queue := fmt.Sprintf("%s-%d", s.vhost, len(*options)) // other tests log as well
 			s.queue(queue, "classic")
-			c := s.consume(conn, queue, func(context.Context, *retryrmq.Message) error { return nil }, *options...)
+			ready := make(chan struct{})
+			given := append(*options, retryrmq.OnReady(func() { close(ready) }))
+			c := s.consume(conn, queue, func(context.Context, *retryrmq.Message) error { return nil }, given...)
+			<-ready
 			if err := c.end(); err != nil {
 				t.Error(err)
 			}
