@@ -189,7 +189,8 @@ fn events() -> String {
         "# Consumer events\n\n{MADE}\n\nA consumer sends events about its messages to its listener. Every event has the name of its queue; the table shows its other fields.\nIn Python, \
          Node and Go up to {EVENTS} events wait for each slow listener. Further events for that listener are dropped, and the log says how many.\nIn Rust the \
          listener runs on the task that acknowledges messages, so it must return at once. Go's `Events` has only the buffer of its channel.\nThe error of an attempt \
-         has at most 1024 bytes, as on the message: the middle of a longer text is left out.\n\n| event | when | other fields |\n|---|---|---|\n"
+         has at most 1024 bytes, as on the message: the middle of a longer text is left out.\nIts type (`error_type`) has at most 255 bytes, and is \
+         missing if the handler gave none.\n\n| event | when | other fields |\n|---|---|---|\n"
     );
     for (event, said) in table::events() {
         let said: Vec<_> = said

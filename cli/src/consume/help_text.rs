@@ -192,5 +192,5 @@ deferred, parked, handed_over, rejected, detoured, already_handled, replayed,
 publish_failed, requeued, disconnected, reconnected, login_refused,
 unreadable_moved, consuming_stopped, paused, resumed, draining, lines_dropped,
 and at the end `done` with counts. Names in them: queue, message_id, attempt,
-delay_ms, error, reason, crashes, to, count, cause, pause_ms, ms (how long it
-took), running, lines.";
+delay_ms, error, error_type, reason, crashes, to, count, cause, pause_ms, ms
+(how long it took), running, lines.";

@@ -41,8 +41,6 @@ const SASL: u8 = 1;
 const FRAME_MAX: u32 = 131_072;
 /// What a frame needs besides a part of the message.
 const OVERHEAD: usize = 512;
-/// The priority of a consumer that is to get messages before all others. By default it is 0.
-const HIGHEST_PRIORITY: i8 = i8::MAX;
 /// How often somebody who waits for a message is asked whether it goes on.
 const OFTEN: Duration = Duration::from_millis(100);
 /// How many frames the broker may send before we have to tell it to go on.
@@ -108,12 +106,6 @@ impl Frame {
             .number()
             .and_then(|value| u32::try_from(value).ok())
     }
-}
-
-/// Which end of a link is ours.
-enum Role {
-    Sender,
-    Receiver { priority: Option<i8> },
 }
 
 /// A link of ours: its handle is its place.
@@ -212,18 +204,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
 
     /// Reads from a queue. Nothing comes before [`drain`](Self::drain) or [`wait`](Self::wait).
     pub(crate) async fn read_from(&mut self, queue: &str) -> Result<Link> {
-        self.read(queue, None).await
-    }
-
-    /// The same, and what comes to the queue comes here first, unless other consumers have a higher priority.
-    pub(crate) async fn read_before_others(&mut self, queue: &str) -> Result<Link> {
-        self.read(queue, Some(HIGHEST_PRIORITY)).await
-    }
-
-    async fn read(&mut self, queue: &str, priority: Option<i8>) -> Result<Link> {
         let source = described(SOURCE, &list(&[string(&address(queue))]));
-        let target = described(TARGET, &list(&[]));
-        self.attach(Role::Receiver { priority }, source, target)
+        self.attach(true, source, described(TARGET, &list(&[])))
             .await
     }
 
@@ -231,15 +213,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     pub(crate) async fn publish_to(&mut self, queue: &str) -> Result<Link> {
         let target = described(TARGET, &list(&[string(&address(queue))]));
         let link = self
-            .attach(Role::Sender, described(SOURCE, &list(&[])), target)
+            .attach(false, described(SOURCE, &list(&[])), target)
             .await?;
         // The broker grants credit, and only then takes a message.
         self.answer(FLOW).await?;
         Ok(link)
     }
 
-    async fn attach(&mut self, role: Role, source: Vec<u8>, target: Vec<u8>) -> Result<Link> {
-        let receives = matches!(role, Role::Receiver { .. });
+    async fn attach(&mut self, receives: bool, source: Vec<u8>, target: Vec<u8>) -> Result<Link> {
         let link = Link(u32::try_from(self.counts.len()).unwrap_or(u32::MAX));
         let mut attach = vec![
             string(&format!("link-{}", link.0)),
@@ -250,16 +231,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             source,
             target,
         ];
-        match role {
-            Role::Sender => attach.extend([null(), null(), uint(0)]),
-            Role::Receiver { priority: None } => {}
-            Role::Receiver {
-                priority: Some(priority),
-            } => {
-                attach.resize(13, null());
-                let priority = [symbol("rabbitmq:priority"), small_int(priority)].concat();
-                attach.push(map(2, &priority));
-            }
+        if !receives {
+            attach.extend([null(), null(), uint(0)]);
         }
         self.send(ATTACH, &attach, &[]).await?;
         let answer = self.answer(ATTACH).await?;

@@ -340,10 +340,6 @@ pub(super) fn uint(number: u32) -> Vec<u8> {
     [&[0x70], &number.to_be_bytes()[..]].concat()
 }
 
-pub(super) fn small_int(number: i8) -> Vec<u8> {
-    [&[0x54], &number.to_be_bytes()[..]].concat()
-}
-
 pub(super) fn timestamp(milliseconds: i64) -> Vec<u8> {
     [&[0x83], &milliseconds.to_be_bytes()[..]].concat()
 }

@@ -16,7 +16,7 @@ use std::{
 use futures_util::FutureExt;
 use prometheus_client::metrics::histogram::Histogram;
 use tokio::{
-    sync::RwLock,
+    sync::{RwLock, Semaphore},
     time::{Instant, timeout},
 };
 use tracing::{debug, warn};
@@ -158,6 +158,8 @@ struct Inner {
     /// How often messages that cannot be delivered were moved out of the way, and how often a consumer stopped in front of one.
     moves: AtomicU64,
     stops: AtomicU64,
+    /// For those that wait in their queue for such a message, each with a connection of its own.
+    unreadable_waits: Semaphore,
     probes: Arc<DeadLetterProbes>,
     /// Keyed by queue name.
     delayed: Mutex<HashMap<String, Arc<DelayQueues>>>,
@@ -178,6 +180,8 @@ const LONGEST_YOUTH: Duration = SAFE_AGE.saturating_add(ANSWER).saturating_add(A
 
 /// The most queues whose waiting queues are remembered. Beyond that, all are forgotten and looked up again.
 const DELAYED: usize = 1_000;
+/// So many consumers wait in their queues at a time for a message that ends connections. The others only leave it time.
+const MOST_UNREADABLE_WAITS: usize = 8;
 
 impl Client {
     /// Connects to the broker at `url`: `amqp://user:password@host:5672/vhost`, or `amqps://` for TLS. [`Address`](crate::Address) lists
@@ -281,6 +285,7 @@ impl Client {
             one_consumer: AtomicBool::default(),
             moves: AtomicU64::default(),
             stops: AtomicU64::default(),
+            unreadable_waits: Semaphore::new(MOST_UNREADABLE_WAITS),
             probes: Arc::default(),
             delayed: Mutex::default(),
         })))
@@ -591,6 +596,10 @@ impl Client {
     /// Messages that cannot be delivered were moved out of the way.
     pub(crate) fn has_moved(&self) {
         self.0.moves.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn unreadable_waits(&self) -> &Semaphore {
+        &self.0.unreadable_waits
     }
 
     /// A consumer has stopped in front of such a message.

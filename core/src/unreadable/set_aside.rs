@@ -183,26 +183,7 @@ impl<'a> QueueReader<'a> {
     ) -> Result<Self> {
         let mut session = open(client, connection, queue).await?;
         let link = in_time(queue, session.read_from(queue)).await?;
-        Ok(Self::new(session, link, queue, reach))
-    }
-
-    /// Begins to wait for what comes to a queue, before all consumers of AMQP 0-9-1.
-    ///
-    /// # Errors
-    /// Those of connecting, and of [`in_time`].
-    async fn begin_before_others(
-        client: &Client,
-        connection: &Connection,
-        queue: &'a str,
-    ) -> Result<Self> {
-        let mut session = open(client, connection, queue).await?;
-        let link = in_time(queue, session.read_before_others(queue)).await?;
-        let reach = ScanRange::Near(MOST_HELD);
-        Ok(Self::new(session, link, queue, reach))
-    }
-
-    fn new(session: Session10, link: Link, queue: &'a str, reach: ScanRange) -> Self {
-        Self {
+        Ok(Self {
             session,
             link,
             queue,
@@ -210,7 +191,7 @@ impl<'a> QueueReader<'a> {
             reach,
             largest: 0,
             held: None,
-        }
+        })
     }
 
     /// Passes some more messages on; whether there may be others.
@@ -362,8 +343,8 @@ pub(crate) async fn set_aside(
     mover.end(scanned)
 }
 
-/// Waits in a queue, before its consumers, for messages that RabbitMQ cannot deliver over AMQP 0-9-1, and moves them. Such a message goes from one
-/// consumer to the next as it ends the connection of each. Ends with the first one, after some others, or when it does not go on.
+/// Waits in an empty queue, as one of its consumers, for a message that RabbitMQ cannot deliver over AMQP 0-9-1, and moves it. Such a message goes from
+/// one consumer to the next as it ends the connection of each. Ends with the first one, after some others, or when it does not go on.
 ///
 /// # Errors
 /// Those of [`set_aside`].
@@ -375,7 +356,11 @@ pub(crate) async fn set_aside_next(
     goes_on: impl Fn() -> bool,
 ) -> (Moved, Result<()>) {
     let mut mover = Mover::new(client, connection, work, declares);
-    let scanned = mover.wait_for_one(work, goes_on).await;
+    let scanned = match mover.wait_for_one(work, goes_on).await {
+        // Nobody looked for what AMQP 1.0 cannot carry, and AMQP 0-9-1 may carry it.
+        Err(error) if is_blocked(&error) => Ok(()),
+        scanned => scanned,
+    };
     mover.end(scanned)
 }
 
@@ -481,8 +466,8 @@ impl<'a> Mover<'a> {
     }
 
     async fn wait_for_one(&mut self, from: &str, goes_on: impl Fn() -> bool) -> Result<()> {
-        let mut reading =
-            QueueReader::begin_before_others(self.client, self.connection, from).await?;
+        let reach = ScanRange::Near(MOST_HELD);
+        let mut reading = QueueReader::begin(self.client, self.connection, from, reach).await?;
         loop {
             let mut found = Vec::new();
             let came = reading

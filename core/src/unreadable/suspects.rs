@@ -146,9 +146,9 @@ impl Suspects {
         }
     }
 
-    /// Whether no connection ended for any message that was seen.
+    /// Whether no message was seen at all.
     pub(super) fn are_none(self) -> bool {
-        self.died == 0
+        self.count == 0
     }
 
     /// Whether trying these is worth what it costs: they are few, or it is the last chance.

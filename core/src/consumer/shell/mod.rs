@@ -353,8 +353,7 @@ impl Shell {
     /// A channel that ends because its client was closed, or during the drain, has not failed.
     fn hear_the_end_of_the_client(&mut self) {
         self.wait_for_end();
-        let connection = self.client.consuming().connection().now_or_never();
-        if matches!(connection, Some(Err(_))) {
+        if is_closed(&self.client) {
             self.tell(Input::Abandon);
         }
     }
@@ -490,6 +489,7 @@ impl Shell {
         let internal_errors = self.internal_errors.clone();
         let pause = internal_errors.pause(pause);
         let (may_set_aside, window) = (self.may_set_aside, self.window);
+        let delivery_queue = Arc::clone(&self.delivery_queue);
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
             let opened = async {
@@ -530,9 +530,16 @@ impl Shell {
                     let tell = |event| {
                         let _ = mail.send(ShellEvent::Moved(event));
                     };
-                    let looked =
-                        internal_errors.scan(&client, &connection, queue, may_set_aside, tell);
-                    one_by_one = looked.await.inspect_err(|error| {
+                    let is_ending = || delivery_queue.is_closing() || is_closed(&client);
+                    let scan = internal_errors.scan(
+                        &client,
+                        &connection,
+                        queue,
+                        may_set_aside,
+                        is_ending,
+                        tell,
+                    );
+                    one_by_one = scan.await.inspect_err(|error| {
                         let _ = mail.send(ShellEvent::Stopped(error.to_string()));
                     })?;
                 }
@@ -726,6 +733,12 @@ impl Shell {
             }
         }
     }
+}
+
+/// Whether the client was closed, or ended by itself.
+fn is_closed(client: &Client) -> bool {
+    let connection = client.consuming().connection().now_or_never();
+    matches!(connection, Some(Err(_)))
 }
 
 fn mode(declare: bool) -> Mode {

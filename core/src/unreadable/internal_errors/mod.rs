@@ -242,7 +242,7 @@ impl InternalErrors {
         }
     }
 
-    /// Looks for messages that close the connection, moves them, and tells of it. Returns how many messages the consumer should take one at a
+    /// Looks for messages that close the connection, moves them, and tells of it. Waits for none when the consumer `is_ending`. Returns how many messages the consumer should take one at a
     /// time: those that no look can pass are handled so, until what closes the connection is the first.
     ///
     /// # Errors
@@ -253,6 +253,7 @@ impl InternalErrors {
         connection: &Connection,
         (queue, kind, prefetch): (&ShortString, Option<QueueType>, u16),
         declares: bool,
+        is_ending: impl Fn() -> bool,
         tell: impl Fn(Event),
     ) -> Result<u32> {
         let mut seen = Evidence {
@@ -290,11 +291,21 @@ impl InternalErrors {
                 let search = || set_aside(client, connection, queue, queue, reach, declares);
                 let mut scanned = report(search().await);
                 let until = Instant::now() + LEFT_TO_OTHERS + SPREAD.mul_f64(fastrand::f64());
-                if scanned.is_ok() && self.has_found_nothing() && self.waits_in_queue(suspect) {
-                    let goes_on = || Instant::now() < until && !self.is_explained(client.reasons());
+                if scanned.is_ok()
+                    && self.has_found_nothing()
+                    && self.waits_in_queue(suspect)
+                    && let Ok(_permit) = client.unreadable_waits().try_acquire()
+                {
+                    let goes_on = || {
+                        let is_over = Instant::now() >= until || is_ending();
+                        !is_over && !self.is_explained(client.reasons())
+                    };
                     let (moved, awaited) =
                         set_aside_next(client, connection, queue, declares, goes_on).await;
-                    if !moved.found_nothing() {
+                    if awaited.is_err() {
+                        // It may have found one.
+                        scanned = report(search().await);
+                    } else if !moved.found_nothing() {
                         scanned = report((moved, awaited));
                     }
                 }
@@ -350,9 +361,9 @@ impl InternalErrors {
     }
 
     /// Whether a consumer waits in its queue for the message, before it consumes again. On its way from one consumer to the next, no look sees it.
-    /// Where that counts as a delivery, it waits only if no connection ended for what the look saw.
+    /// Where others are ready, it would hold those instead. Nobody counts the deliveries of a classic queue.
     fn waits_in_queue(&self, suspect: SuspectQueue<'_>) -> bool {
-        !suspect.is_classic && (suspect.is_free || self.tries().suspects.are_none())
+        !suspect.is_classic && self.tries().suspects.are_none()
     }
 
     /// Waits until then, or until another consumer of the client has found a reason. Returns whether one has.

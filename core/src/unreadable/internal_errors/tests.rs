@@ -83,7 +83,7 @@ fn an_end_for_another_reason_is_no_suspicion() {
 }
 
 #[test]
-fn it_waits_in_the_queue_for_what_no_look_has_seen() {
+fn it_waits_in_a_queue_that_a_look_found_empty() {
     let waits = |scanned, suspect| {
         let mut internal_errors = InternalErrors::default();
         lost(&mut internal_errors, true, SHORT, 0);
@@ -98,10 +98,20 @@ fn it_waits_in_the_queue_for_what_no_look_has_seen() {
         is_classic: true,
         ..free
     };
-    assert!(waits(moved(0), SUSPECT));
-    // It may be one of those that were seen, and to see it again would be another delivery.
-    assert!(!waits(suspected(), SUSPECT));
-    assert!(waits(suspected(), free));
+    let innocent = || {
+        let mut suspects = Suspects::default();
+        suspects.add(0);
+        Ok(Moved {
+            suspects,
+            ..Moved::default()
+        })
+    };
+    for suspect in [SUSPECT, free] {
+        assert!(waits(moved(0), suspect));
+        // Others would come instead, and for some that would be another delivery.
+        assert!(!waits(innocent(), suspect));
+        assert!(!waits(suspected(), suspect));
+    }
     // Nobody counts there.
     assert!(!waits(moved(0), classic));
 }
