@@ -45,6 +45,17 @@ impl CliError {
         Self::new(Exit::Refused, "refused", sentence)
     }
 
+    /// What the program of the service says, with its exit code.
+    pub(crate) fn of_program(exit: Exit, sentence: impl Into<String>) -> Self {
+        let code = match exit {
+            Exit::Usage => "invalid_option",
+            Exit::Refused => "refused",
+            Exit::Unconnected => "unreachable",
+            _ => "failed",
+        };
+        Self::new(exit, code, sentence)
+    }
+
     /// Anything else.
     pub(crate) fn failed(sentence: impl Into<String>) -> Self {
         Self::new(Exit::Failed, "failed", sentence)

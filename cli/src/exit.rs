@@ -112,6 +112,19 @@ pub(crate) fn as_json() -> serde_json::Value {
         .into()
 }
 
+impl Exit {
+    /// How the program of the service ended: its exit codes are these.
+    pub(crate) fn of_service(code: Option<i32>) -> Self {
+        match code {
+            Some(2) => Self::Usage,
+            Some(4) => Self::Unconnected,
+            Some(5) => Self::Refused,
+            Some(130) => Self::Interrupted,
+            _ => Self::Failed,
+        }
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(exit as u8)

@@ -35,11 +35,9 @@ pub(crate) struct Options {
 
 /// Becomes the service. Returns only where that is impossible.
 pub(crate) fn run(options: &Options, global: &Global) -> CliError {
-    let Some(program) = find(env::current_exe().ok(), env::var_os("PATH").as_deref()) else {
-        return CliError::not_found(format!(
-            "the program `{PROGRAM}` is neither beside this command nor in PATH: install it with `cargo install {PROGRAM}`, or from \
-             where you have this command"
-        ));
+    let program = match program() {
+        Ok(program) => program,
+        Err(cli_error) => return cli_error,
     };
     let why = Command::new(&program)
         // Not as an argument: other users of the machine can see those.
@@ -48,6 +46,19 @@ pub(crate) fn run(options: &Options, global: &Global) -> CliError {
         .args(&options.arguments)
         .exec();
     CliError::failed(format!("cannot run {}: {why}", program.display()))
+}
+
+/// The program of the service.
+///
+/// # Errors
+/// It is not installed.
+pub(crate) fn program() -> Result<PathBuf, CliError> {
+    find(env::current_exe().ok(), env::var_os("PATH").as_deref()).ok_or_else(|| {
+        CliError::not_found(format!(
+            "the program `{PROGRAM}` is neither beside this command nor in PATH: install it with `cargo install {PROGRAM}`, or from \
+             where you have this command"
+        ))
+    })
 }
 
 /// Where the program is: beside this command, then in `path`.

@@ -33,6 +33,7 @@ mod service_event;
 mod settings;
 mod startup;
 pub mod store;
+mod stored_messages;
 mod supervisor;
 mod systemd;
 mod tls;

@@ -10,7 +10,7 @@ use std::{
 
 use bytesize::ByteSize;
 use clap::{ArgAction, Parser};
-use retryrmq::ErrorKind;
+use retryrmq::{Client, ErrorKind};
 use retryrmq_serve::{
     LogFormat, Service, ServiceConfig, ServiceOptions, StoreInspector, first, schema,
     start_logging, store, tell_stopping, tell_systemd,
@@ -47,11 +47,27 @@ struct Options {
     schema: bool,
 
     /// Only list what waits in the store of the policy file: a JSON object a line
-    #[arg(long, requires = "config", conflicts_with_all = ["check", "schema"])]
+    #[arg(long, requires = "config", group = "look", conflicts_with_all = ["check", "schema"])]
     waiting: bool,
 
+    /// With --waiting: only what comes back to this queue
+    #[arg(long, requires = "waiting", value_name = "QUEUE")]
+    queue: Option<String>,
+
+    /// Only show the message with this id, which --waiting lists, with its body: a JSON object
+    #[arg(long, requires = "config", value_name = "ID", group = "look", conflicts_with_all = ["check", "schema"])]
+    show: Option<String>,
+
+    /// Only make messages in the store due now, for a running service to bring back; `-` reads ids from standard input, one a line
+    #[arg(long, requires = "config", value_name = "ID", group = "look", conflicts_with_all = ["check", "schema"])]
+    flush: Option<String>,
+
+    /// Only take messages out of the store, and park them as `requested`; `-` reads ids from standard input, one a line
+    #[arg(long, requires = "config", value_name = "ID", group = "look", conflicts_with_all = ["check", "schema"])]
+    park: Option<String>,
+
     /// Only delete the message with this id, which --waiting lists, from the store, for good
-    #[arg(long, requires = "config", value_name = "ID", conflicts_with_all = ["check", "schema", "waiting"])]
+    #[arg(long, requires = "config", value_name = "ID", group = "look", conflicts_with_all = ["check", "schema"])]
     cancel: Option<String>,
 
     /// Where the page for people, /metrics, /healthz and /readyz are served [default: 127.0.0.1:9419]
@@ -115,6 +131,7 @@ const USAGE: u8 = 2;
 const NOT_FOUND: u8 = 3;
 const UNCONNECTED: u8 = 4;
 const REFUSED: u8 = 5;
+const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
     let options = Options::parse();
@@ -180,21 +197,60 @@ fn read(file: Option<&Path>) -> Result<ServiceConfig, String> {
     ServiceConfig::read(&text).map_err(|why| format!("{}:{why}", file.display()))
 }
 
+/// Whether the program only looks at the store.
+fn only_looks(options: &Options) -> bool {
+    let Options {
+        waiting,
+        show,
+        flush,
+        park,
+        cancel,
+        ..
+    } = options;
+    *waiting || [show, flush, park, cancel].iter().any(|id| id.is_some())
+}
+
 /// Looks at the store, and changes what it is told to.
 async fn look(options: &Options, service_config: &ServiceConfig, url: &str) -> ExitCode {
-    let done = match StoreInspector::open(service_config, url) {
-        Ok(waiting) => match &options.cancel {
-            Some(id) => waiting.cancel(id).await,
-            None => waiting.list(|line| _ = say(&line)).await,
-        },
-        Err(why) => Err(why),
+    let line = |line: String| _ = say(&line);
+    let done = async {
+        let waiting = StoreInspector::open(service_config, url)?;
+        if let Some(id) = &options.show {
+            return waiting.show(id, line).await.map(|()| true);
+        }
+        if let Some(ids) = &options.flush {
+            return waiting.flush(&read_ids(ids)?, line).await;
+        }
+        if let Some(ids) = &options.park {
+            let ids = read_ids(ids)?;
+            let client = Client::connect(url).await;
+            let client = client.map_err(|error| store::Error::Away(error.to_string()))?;
+            let parked = waiting.park(&ids, &client, line).await;
+            client.close().await;
+            return parked;
+        }
+        if let Some(id) = &options.cancel {
+            return waiting.cancel(id).await.map(|()| true);
+        }
+        let listed = waiting.list(options.queue.as_deref(), line).await;
+        listed.map(|()| true)
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
+    match done.await {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(REFUSED),
         Err(why @ store::Error::Configuration(_)) => fault(&why.to_string(), USAGE),
         Err(why @ store::Error::Away(_)) => fault(&why.to_string(), UNCONNECTED),
         Err(why) => fault(&why.to_string(), REFUSED),
     }
+}
+
+/// One id, or those of standard input.
+fn read_ids(id: &str) -> store::Result<Vec<String>> {
+    if id != "-" {
+        return Ok(vec![id.to_owned()]);
+    }
+    let ids = std::io::stdin().lines().collect::<std::io::Result<_>>();
+    ids.map_err(|why| store::Error::Configuration(format!("cannot read the ids: {why}")))
 }
 
 async fn run(options: Options, service_config: &ServiceConfig) -> ExitCode {
@@ -205,8 +261,11 @@ async fn run(options: Options, service_config: &ServiceConfig) -> ExitCode {
     let settings = service_config.settings().clone();
     let url = first(options.url.clone(), settings.url);
     let url = url.as_deref().unwrap_or("amqp://localhost").trim();
-    if options.waiting || options.cancel.is_some() {
-        return look(&options, service_config, url).await;
+    if only_looks(&options) {
+        return tokio::select! {
+            code = look(&options, service_config, url) => code,
+            () = asked.end(|| ()) => ExitCode::from(INTERRUPTED),
+        };
     }
     let mut told = ServiceOptions::new(url);
     told.policy = options.config;

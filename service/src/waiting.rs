@@ -1,18 +1,21 @@
-//! What waits in the store of a policy file, for an operator: listed, and cancelled by id.
+//! What waits in the store of a policy file, for an operator: listed, shown, brought back, parked, and deleted.
 
-use serde_json::json;
+use base64::{Engine, prelude::BASE64_STANDARD};
+use retryrmq::Client;
+use serde_json::{Value, json};
 
 use crate::{
     ServiceConfig,
-    intake::WaitReason,
+    intake::{RetrierCache, WaitReason},
     service::open_store,
     store::{
-        CancelResult, Destination, Error, Id, ListedMessage, Page, Result, Store, redis::RedisStore,
+        CancelResult, Destination, Error, Id, ListedMessage, Result, Store, redis::RedisStore,
     },
+    stored_messages::{ParkResult, header, milliseconds, park, queue_of, walk},
 };
 
-/// As many are asked for at a time.
-const PAGE: usize = 200;
+/// Ids that are made due by one call.
+const AT_A_TIME: usize = 1_000;
 
 /// The store of a policy file, looked at from outside the service.
 #[derive(Debug)]
@@ -31,27 +34,90 @@ impl StoreInspector {
         })
     }
 
-    /// Says a line of JSON for each message, by the time when it is due.
+    /// Says a line of JSON for each message, or for each that comes back to one queue, by the time when it is due.
     ///
     /// # Errors
     /// The store cannot be asked now.
-    pub async fn list(&self, mut say: impl FnMut(String)) -> Result<()> {
-        let mut from = None;
-        loop {
-            let page = Page {
-                from,
-                limit: PAGE,
-                destination: None,
-            };
-            let listing = self.0.list(&page).await?;
-            for message in &listing.messages {
-                say(line(message));
-            }
-            from = listing.next;
-            if from.is_none() {
-                return Ok(());
+    pub async fn list(&self, queue: Option<&str>, mut say: impl FnMut(String)) -> Result<()> {
+        walk(self.0.as_ref(), queue, |listed| {
+            say(line(listed).to_string());
+            true
+        })
+        .await
+    }
+
+    /// Says a line of JSON for one message, with its body.
+    ///
+    /// # Errors
+    /// There is no such message, or the store cannot be asked now.
+    pub async fn show(&self, id: &str, mut say: impl FnMut(String)) -> Result<()> {
+        let listed = self.0.find(&parsed(id)?).await?;
+        let listed = listed.ok_or_else(|| unknown(id))?;
+        let mut object = line(&listed);
+        let body = &listed.message.draft().body;
+        match std::str::from_utf8(body) {
+            Ok(text) => object["body"] = json!(text),
+            Err(_) => object["body_base64"] = json!(BASE64_STANDARD.encode(body)),
+        }
+        say(object.to_string());
+        Ok(())
+    }
+
+    /// Makes messages due now, and says a line of JSON for each. A running service publishes them. Whether all of them are due.
+    ///
+    /// # Errors
+    /// An id is none: then nothing was done. Or the store cannot be asked now: then those of the lines are due.
+    pub async fn flush(&self, ids: &[String], mut say: impl FnMut(String)) -> Result<bool> {
+        let parsed = ids
+            .iter()
+            .map(|id| parsed(id))
+            .collect::<Result<Vec<_>>>()?;
+        let mut all = true;
+        for part in parsed.chunks(AT_A_TIME) {
+            for (id, result) in part.iter().zip(self.0.hasten(part).await?) {
+                all &= result == CancelResult::Done;
+                say(match result {
+                    CancelResult::Done => answer(id, "flushed", None),
+                    CancelResult::Unknown => answer(id, "gone", Some("it does not wait any more")),
+                    CancelResult::TooLate => answer(id, "gone", Some("it is being published")),
+                });
             }
         }
+        Ok(all)
+    }
+
+    /// Parks messages as `requested`, and says a line of JSON for each. Whether all of them are parked.
+    ///
+    /// # Errors
+    /// An id is none: then nothing was done.
+    pub async fn park(
+        &self,
+        ids: &[String],
+        client: &Client,
+        mut say: impl FnMut(String),
+    ) -> Result<bool> {
+        let parsed = ids
+            .iter()
+            .map(|id| parsed(id))
+            .collect::<Result<Vec<_>>>()?;
+        let retriers = RetrierCache::new(client.clone());
+        let mut all = true;
+        for id in &parsed {
+            let result = park(self.0.as_ref(), &retriers, id, async |_| Ok(())).await;
+            all &= matches!(result, ParkResult::Parked | ParkResult::Twice(_));
+            say(match result {
+                ParkResult::Parked => answer(id, "parked", None),
+                ParkResult::Twice(why) => answer(
+                    id,
+                    "parked",
+                    Some(&format!("it may come back as well: {why}")),
+                ),
+                ParkResult::Unknown => answer(id, "gone", Some("it does not wait any more")),
+                ParkResult::TooLate => answer(id, "gone", Some("it is being published")),
+                ParkResult::Failed(why) => answer(id, "failed", Some(&why)),
+            });
+        }
+        Ok(all)
     }
 
     /// Deletes one message for good.
@@ -59,15 +125,9 @@ impl StoreInspector {
     /// # Errors
     /// It may or may not have been deleted; or a sentence that says why it is not.
     pub async fn cancel(&self, id: &str) -> Result<()> {
-        let parsed = Id::parse(id);
-        let parsed = parsed.ok_or_else(|| {
-            Error::Configuration(format!(
-                "{id} is no id of a message; `--waiting` lists them"
-            ))
-        })?;
-        match self.0.cancel(&parsed).await? {
+        match self.0.cancel(&parsed(id)?).await? {
             CancelResult::Done => Ok(()),
-            CancelResult::Unknown => Err(Error::Refused(format!("nothing waits with the id {id}"))),
+            CancelResult::Unknown => Err(unknown(id)),
             CancelResult::TooLate => Err(Error::Refused(format!(
                 "{id} is being published at this moment"
             ))),
@@ -75,17 +135,36 @@ impl StoreInspector {
     }
 }
 
-fn line(listed: &ListedMessage) -> String {
-    let draft = listed.message.draft();
+fn parsed(id: &str) -> Result<Id> {
+    Id::parse(id).ok_or_else(|| {
+        Error::Configuration(format!(
+            "{id} is no id of a message; `--waiting` lists them"
+        ))
+    })
+}
+
+fn unknown(id: &str) -> Error {
+    Error::Refused(format!("nothing waits with the id {id}"))
+}
+
+fn answer(id: &Id, outcome: &str, error: Option<&str>) -> String {
+    json!({"id": id.as_str(), "outcome": outcome, "error": error}).to_string()
+}
+
+fn line(listed: &ListedMessage) -> Value {
+    let (message, draft) = (&listed.message, listed.message.draft());
     let id = |id: &Option<retryrmq::types::ShortString>| id.as_ref().map(ToString::to_string);
-    let (queue, exchange) = match listed.message.destination() {
+    let (queue, exchange) = match message.destination() {
         Destination::Queue(queue) => (Some(queue), None),
         Destination::Exchange(exchange, _) => (None, Some(exchange)),
     };
     let at = jiff::Timestamp::from_millisecond(i64::try_from(listed.due).unwrap_or(i64::MAX));
+    let retries = header(message, "x-retry-count").and_then(|count| count.parse::<u32>().ok());
     json!({
-        "id": listed.message.id().as_str(),
+        "id": message.id().as_str(),
+        "mark": message.id().mark(),
         "message_id": id(draft.properties.message_id()),
+        "waits_for": queue_of(message),
         "queue": queue,
         "exchange": exchange,
         "routing_key": draft.routing_key,
@@ -93,11 +172,14 @@ fn line(listed: &ListedMessage) -> String {
             WaitReason::Delayed(from) => Some(from),
             WaitReason::Next | WaitReason::Same => None,
         },
+        "retries": retries.unwrap_or(0),
+        "error": header(message, "x-retry-error").unwrap_or_default(),
+        "error_type": header(message, "x-retry-error-type").unwrap_or_default(),
+        "delay_ms": milliseconds(draft.delay),
         "due": at.ok().map(|at| at.to_string()),
-        "remaining_ms": u64::try_from(listed.remaining.as_millis()).unwrap_or(u64::MAX),
+        "remaining_ms": milliseconds(listed.remaining),
         "bytes": listed.body_size,
     })
-    .to_string()
 }
 
 #[cfg(test)]

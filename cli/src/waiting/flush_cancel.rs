@@ -1,6 +1,9 @@
 //! `retryrmq waiting flush` and `cancel`: back to the queue now, or out into the parking queue.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use clap::Args;
 use retryrmq::{
@@ -12,10 +15,11 @@ use serde_json::json;
 use super::{
     MOST_PASSES, QueueArgs, check_delivery_count, held, held_in,
     selection::{self, WaitingSelection},
+    store::{PolicyStore, StoredMessage},
 };
 use crate::{
-    error::CliError, exit::Exit, global::Global, line_printer::LinePrinter, output::Output, prompt,
-    shutdown::Shutdown,
+    counted, error::CliError, exit::Exit, global::Global, line_printer::LinePrinter,
+    output::Output, prompt, shutdown::Shutdown,
 };
 
 /// So many are moved at a time.
@@ -84,6 +88,9 @@ lost: what was being moved in that moment is in both places, and comes twice. To
 message by its id, the others are looked at, see `retryrmq waiting ls --help`. A message
 that came back before it was found is not found.
 
+With --store, what `retryrmq serve` keeps in Redis is meant, too. `flush` makes it due now,
+and a running service brings it back. `cancel` parks it, as what waits in the broker.
+
 JSON: a line for each message with id, mark, outcome (flushed, cancelled, failed) and error.";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,8 +118,7 @@ pub(super) async fn flush(
         .as_deref()
         .map(retryrmq::parse_duration)
         .transpose()?;
-    let only =
-        |waiting_queue: &WaitingQueue| waits.is_none_or(|waits| waiting_queue.delay == waits);
+    let only = |delay: Duration| waits.is_none_or(|waits| delay == waits);
     act(
         &options.queue_args,
         &waiting_selection,
@@ -146,7 +152,7 @@ pub(super) async fn cancel(
 async fn act(
     queue_args: &QueueArgs,
     waiting_selection: &WaitingSelection,
-    only: impl Fn(&WaitingQueue) -> bool,
+    only: impl Fn(Duration) -> bool,
     action: MoveAction,
     sure: bool,
     global: &Global,
@@ -156,26 +162,40 @@ async fn act(
     let mut is_cut = false;
     let work = async {
         let mut waiting_queues = queue_args.waiting_queues(&client).await?;
-        waiting_queues.retain(&only);
+        waiting_queues.retain(|waiting_queue| only(waiting_queue.delay));
+        let stored = match queue_args.policy_store() {
+            Some(store) => {
+                let mut messages = store.list(global).await?;
+                messages.retain(|message| {
+                    let delay = Duration::from_millis(message.delay_ms);
+                    only(delay) && waiting_selection.takes_stored(message)
+                });
+                Some((store, messages))
+            }
+            None => None,
+        };
         let others = held(&waiting_queues);
         waiting_queues.retain(|waiting_queue| waiting_queue.messages > 0);
-        let all: u64 = waiting_queues
+        let in_broker: u64 = waiting_queues
             .iter()
             .map(|waiting_queue| u64::from(waiting_queue.messages))
             .sum();
+        let in_store = stored.as_ref().map_or(0, |(_, messages)| messages.len());
+        let all = in_broker + in_store as u64;
         if all == 0 {
             if let Some(others) = others {
                 return Err(CliError::held(others));
             }
             return Err(CliError::not_found(format!(
-                "nothing waits for {} that was asked for",
-                queue_args.queue
+                "nothing waits for {} that was asked for{}",
+                queue_args.queue,
+                queue_args.unseen(&client).await
             )));
         }
         if !sure
             && !prompt::agreed(&action.question(
                 waiting_selection,
-                all,
+                (in_broker, in_store),
                 &waiting_queues,
                 &queue_args.queue,
             ))
@@ -185,7 +205,13 @@ async fn act(
             return Ok(Exit::Ok);
         }
         let mut moving = MoveRun::of(queue_args, waiting_selection, action, (all, others), output)?;
-        let moved = moving.through(&client, &waiting_queues).await;
+        let mut moved = moving.through(&client, &waiting_queues).await;
+        if let Some((store, messages)) = &stored
+            && moved.is_ok()
+            && !moving.is_over()
+        {
+            moved = moving.through_store(store, messages, global).await;
+        }
         is_cut = moving.is_cut;
         moving.end(moved, output)
     };
@@ -200,14 +226,23 @@ impl MoveAction {
     fn question(
         self,
         waiting_selection: &WaitingSelection,
-        all: u64,
+        (in_broker, in_store): (u64, usize),
         waiting_queues: &[WaitingQueue],
         queue: &str,
     ) -> String {
         let queue = terminal_escape::line(queue);
         let which = match waiting_selection {
             WaitingSelection::All => {
-                format!("{all} messages that wait ({})", delays(waiting_queues))
+                let all = in_broker + in_store as u64;
+                let stored = (in_store > 0).then(|| format!("{in_store} in the store"));
+                let mut places = delays(waiting_queues);
+                places.extend(stored);
+                let wait = counted::plural(all, "waits", "wait");
+                format!(
+                    "{} that {wait} ({})",
+                    counted::messages(all),
+                    places.join(", ")
+                )
             }
             WaitingSelection::Ids(ids) => {
                 format!("what is named {}", terminal_escape::line(&ids.join(", ")))
@@ -230,12 +265,11 @@ impl MoveAction {
     }
 }
 
-fn delays(waiting_queues: &[WaitingQueue]) -> String {
-    let delays: Vec<_> = waiting_queues
+fn delays(waiting_queues: &[WaitingQueue]) -> Vec<String> {
+    waiting_queues
         .iter()
         .map(|waiting_queue| format_duration(waiting_queue.delay))
-        .collect();
-    delays.join(", ")
+        .collect()
 }
 
 /// What is being done, and how far it is.
@@ -254,7 +288,11 @@ struct MoveRun<'a> {
     /// The ids that were found.
     found: BTreeSet<String>,
     moved: u64,
+    /// As many of the store's are due now, and a service brings them back.
+    hastened: u64,
     failed: u64,
+    /// Why the first one of the store was not moved.
+    store_refusal: Option<String>,
     skipped: u64,
     /// Nothing more can be moved.
     halted: bool,
@@ -282,7 +320,9 @@ impl<'a> MoveRun<'a> {
             others,
             found: BTreeSet::new(),
             moved: 0,
+            hastened: 0,
             failed: 0,
+            store_refusal: None,
             skipped: 0,
             halted: false,
             why: None,
@@ -307,6 +347,66 @@ impl<'a> MoveRun<'a> {
             let closed = walk.close().await;
             walked?;
             closed?;
+        }
+        Ok(())
+    }
+
+    /// The same with what waits in the service's store: its program does it.
+    async fn through_store(
+        &mut self,
+        store: &PolicyStore,
+        stored: &[StoredMessage],
+        global: &Global,
+    ) -> Result<(), CliError> {
+        let by_id: BTreeMap<_, _> = stored
+            .iter()
+            .map(|message| (message.id.as_str(), message))
+            .collect();
+        let ids: Vec<_> = stored.iter().map(|message| message.id.as_str()).collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let answers = match self.action {
+            MoveAction::Flush => store.flush(&ids, global).await?,
+            MoveAction::Cancel => store.park(&ids, global).await?,
+        };
+        for answer in answers {
+            let Some(message) = by_id.get(answer.id.as_str()) else {
+                continue;
+            };
+            self.bar.inc(1);
+            let is_gone = answer.outcome == "gone";
+            let is_done = ["flushed", "parked"].contains(&answer.outcome.as_str());
+            if self.output.is_json() && !is_gone {
+                let outcome = if is_done {
+                    self.action.word()
+                } else {
+                    "failed"
+                };
+                let line = json!({"id": message.name(), "mark": message.mark(), "outcome": outcome, "error": answer.error});
+                self.printer.hears(|| self.output.json_line(&line));
+            }
+            if is_gone {
+                continue;
+            }
+            self.found
+                .extend(self.waiting_selection.names_stored(message));
+            match (is_done, self.action) {
+                (true, action) => {
+                    match action {
+                        MoveAction::Flush => self.hastened += 1,
+                        MoveAction::Cancel => self.moved += 1,
+                    }
+                    if let Some(but) = answer.error {
+                        self.output.note(&format!("{}: {but}", message.name()));
+                    }
+                }
+                (false, _) => {
+                    self.failed += 1;
+                    let why = answer.error.unwrap_or_default();
+                    self.store_refusal.get_or_insert(why);
+                }
+            }
         }
         Ok(())
     }
@@ -388,24 +488,33 @@ impl<'a> MoveRun<'a> {
 
     fn end(self, walked: Result<(), CliError>, output: &Output) -> Result<Exit, CliError> {
         self.bar.finish_and_clear();
-        let plural = if self.moved == 1 {
-            "message"
-        } else {
-            "messages"
-        };
         let queue_args = match self.action {
             MoveAction::Flush => format!("back in {}", self.queue),
             MoveAction::Cancel => format!("taken out into {}", parking_queue(self.queue)),
         };
-        let summary = format!("{} {plural} {queue_args}", self.moved);
-        if self.skipped > 0 {
-            output.note(&format!(
-                "{} messages were passed over: they have names that are not UTF-8, no whole copy can be made of them, and they come back by themselves",
-                self.skipped
-            ));
+        let moved = format!("{} {queue_args}", counted::messages(self.moved));
+        let hastened = format!(
+            "{} of the store due now, which `retryrmq serve` brings back",
+            counted::messages(self.hastened)
+        );
+        let summary = match (self.moved, self.hastened) {
+            (_, 0) => moved,
+            (0, _) => hastened,
+            _ => format!("{moved}, {hastened}"),
+        };
+        match self.skipped {
+            0 => {}
+            1 => output.note(
+                "1 message was passed over: it has names that are not UTF-8, no whole copy can be made of it, and it comes back by itself",
+            ),
+            skipped => output.note(&format!(
+                "{skipped} messages were passed over: they have names that are not UTF-8, no whole copy can be made of them, and they come back by \
+                 themselves"
+            )),
         }
         let why = self.why.map(|error| CliError::from(error).on_the_way());
-        let failure = walked.err().or(why);
+        let refusal = self.store_refusal.map(CliError::failed);
+        let failure = walked.err().or(why).or(refusal);
         if let Some(cli_error) = failure {
             let still = if self.failed > 0 {
                 format!(", {} could not be moved and wait as before", self.failed)
@@ -424,8 +533,12 @@ impl<'a> MoveRun<'a> {
             ));
             return Ok(Exit::Interrupted);
         }
-        self.printer
-            .end((self.action.word(), self.moved), false, &summary, output)?;
+        self.printer.end(
+            (self.action.word(), self.moved + self.hastened),
+            false,
+            &summary,
+            output,
+        )?;
         let missing = self.waiting_selection.missing(&self.found);
         match (missing, self.others) {
             (Some(missing), Some(others)) => Err(CliError::held(format!(
@@ -443,7 +556,7 @@ impl<'a> MoveRun<'a> {
                 output.note(&others);
                 Ok(Exit::Held)
             }
-            (None, _) if self.moved == 0 => Err(CliError::not_found(format!(
+            (None, _) if self.moved + self.hastened == 0 => Err(CliError::not_found(format!(
                 "nothing that was asked for waits for {} any more: it may be back, or parked",
                 self.queue
             ))),

@@ -6,7 +6,10 @@ use clap::Args;
 use retryrmq::{Client, WaitingMessage, WaitingQueue, format_duration, terminal_escape};
 use serde_json::{Value, json};
 
-use super::{MOST_LOOKS, QueueArgs, check_delivery_count, held, held_in, selection};
+use super::{
+    MOST_LOOKS, QueueArgs, check_delivery_count, held, held_in, selection,
+    store::{PolicyStore, StoredMessage},
+};
 use crate::{
     error::CliError,
     exit::Exit,
@@ -30,7 +33,7 @@ pub(crate) struct Options {
     #[arg(long)]
     look: bool,
 
-    /// How many to look at in each waiting queue
+    /// How many to look at in each waiting queue, and in the store
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000), requires = "look")]
     limit: u32,
 }
@@ -40,6 +43,7 @@ Examples:
   retryrmq waiting ls orders
   retryrmq waiting ls orders --look
   retryrmq waiting ls orders --retry 'fixed(5s)'
+  retryrmq waiting ls orders --store policy.toml   # also what `retryrmq serve` keeps in Redis
 
 A look changes neither order nor time; while it lasts, what is looked at does not come
 back. Where waiting queue and QUEUE are quorum queues on RabbitMQ 4.0 to 4.2, it adds 1 to
@@ -47,7 +51,8 @@ the count of crashes of each message, as does a look that is killed on 4.3; what
 at twice is not looked at again. Elsewhere it leaves no trace.
 
 JSON, one document: queue, waiting (in all), and queues, each with name, delay_ms, waiting
-and, with --look, next_at, last_at and messages (id, mark, due_at, retries, error).";
+and, with --look, next_at, last_at and messages (id, mark, due_at, retries, error). With
+--store also store: file, waiting, next_at, last_at and, with --look, messages.";
 
 /// A waiting queue, and what a look at it has shown.
 struct Row {
@@ -76,6 +81,47 @@ impl Seen {
     }
 }
 
+/// What waits in the service's store.
+struct Stored {
+    store: PolicyStore,
+    messages: Vec<StoredMessage>,
+}
+
+impl Stored {
+    fn due(&self, message: Option<&StoredMessage>) -> Option<SystemTime> {
+        message.and_then(|message| {
+            SystemTime::now().checked_add(Duration::from_millis(message.remaining_ms))
+        })
+    }
+
+    /// When the first and the last come back. They are listed by due time.
+    fn dues(&self) -> (Option<SystemTime>, Option<SystemTime>) {
+        (
+            self.due(self.messages.first()),
+            self.due(self.messages.last()),
+        )
+    }
+
+    fn as_json(&self, options: &Options) -> Value {
+        let at = |message: Option<&StoredMessage>| message.and_then(|message| message.due.clone());
+        let mut object = json!({
+            "file": self.store.file.display().to_string(),
+            "waiting": self.messages.len(),
+            "next_at": at(self.messages.first()),
+            "last_at": at(self.messages.last()),
+        });
+        if options.look {
+            let shown = self.messages.iter().take(options.limit as usize);
+            object["messages"] = shown
+                .map(|message| {
+                    json!({"id": message.name(), "mark": message.mark(), "due_at": message.due, "retries": message.retries, "error": message.error})
+                })
+                .collect();
+        }
+        object
+    }
+}
+
 pub(super) async fn run(
     options: Options,
     global: &Global,
@@ -84,25 +130,43 @@ pub(super) async fn run(
     let shutdown = Shutdown::listen()?;
     let client = global.connect().await?;
     let rows = collect(&options, &shutdown, &client).await;
+    let unseen = match &rows {
+        Ok((rows, _)) if rows.iter().all(|row| row.waiting_queue.messages == 0) => {
+            options.queue_args.unseen(&client).await
+        }
+        _ => String::new(),
+    };
     client.close().await;
     let (rows, others) = rows?;
+    let stored = match options.queue_args.policy_store() {
+        Some(store) if !shutdown.is_set() => {
+            let messages = store.list(global).await?;
+            Some(Stored { store, messages })
+        }
+        _ => None,
+    };
     if shutdown.is_set() {
         return Ok(Exit::Interrupted);
     }
-    let all: u64 = rows
+    let in_broker: u64 = rows
         .iter()
         .map(|row| u64::from(row.waiting_queue.messages))
         .sum();
+    let in_store = stored.as_ref().map_or(0, |stored| stored.messages.len());
+    let all = in_broker + in_store as u64;
     if output.is_json() {
         let waiting_queues: Vec<Value> = rows.iter().map(as_json).collect();
-        output.json_document(
-            &json!({"queue": options.queue_args.queue, "waiting": all, "queues": waiting_queues}),
-        )?;
+        let mut document =
+            json!({"queue": options.queue_args.queue, "waiting": all, "queues": waiting_queues});
+        if let Some(stored) = &stored {
+            document["store"] = stored.as_json(&options);
+        }
+        output.json_document(&document)?;
         return others.map_or(Ok(Exit::Ok), |others| Err(CliError::held(others)));
     }
     if let Some(others) = others {
         if all > 0 {
-            print(&rows, output)?;
+            print(&rows, stored.as_ref(), &options, output)?;
         }
         output.note(&others);
         return Ok(Exit::Held);
@@ -113,19 +177,25 @@ pub(super) async fn run(
         } else {
             ""
         };
+        let place = match &stored {
+            Some(stored) => format!(" in the broker, and nothing in {}", stored.store.place()),
+            None => String::new(),
+        };
         output.note(&format!(
-            "nothing waits for {}{looked}",
+            "nothing waits for {}{place}{looked}{unseen}",
             options.queue_args.queue
         ));
         return Ok(Exit::Ok);
     }
-    print(&rows, output)?;
+    print(&rows, stored.as_ref(), &options, output)?;
     let empty = rows
         .iter()
         .filter(|row| row.waiting_queue.messages == 0)
         .count();
-    if empty > 0 {
-        output.note(&format!("{empty} more waiting queues are empty"));
+    match empty {
+        0 => {}
+        1 => output.note("1 more waiting queue is empty"),
+        _ => output.note(&format!("{empty} more waiting queues are empty")),
     }
     Ok(Exit::Ok)
 }
@@ -185,7 +255,12 @@ async fn look(
     Ok((seen, is_held))
 }
 
-fn print(rows: &[Row], output: &Output) -> Result<(), CliError> {
+fn print(
+    rows: &[Row],
+    stored: Option<&Stored>,
+    options: &Options,
+    output: &Output,
+) -> Result<(), CliError> {
     let columns = [
         Column::right("waits", 9),
         Column::right("waiting", 9),
@@ -212,8 +287,20 @@ fn print(rows: &[Row], output: &Output) -> Result<(), CliError> {
             TextStyle::Dim.of(terminal_escape::line(&row.waiting_queue.name)),
         ]
     });
-    output.table(&columns, lines.collect())?;
-    messages(rows, output)
+    let mut lines: Vec<_> = lines.collect();
+    if let Some(stored) = stored.filter(|stored| !stored.messages.is_empty()) {
+        let known = |due: Option<SystemTime>| due.map_or_else(String::new, coming);
+        let (next, last) = stored.dues();
+        lines.push(vec![
+            TextStyle::Bold.of(""),
+            TextStyle::Plain.of(stored.messages.len()),
+            TextStyle::Plain.of(known(next)),
+            TextStyle::Plain.of(known(last)),
+            TextStyle::Dim.of(stored.store.place()),
+        ]);
+    }
+    output.table(&columns, lines)?;
+    messages(rows, stored, options, output)
 }
 
 impl Row {
@@ -224,14 +311,19 @@ impl Row {
 }
 
 /// The messages that were looked at, in the order of their queues.
-fn messages(rows: &[Row], output: &Output) -> Result<(), CliError> {
+fn messages(
+    rows: &[Row],
+    stored: Option<&Stored>,
+    options: &Options,
+    output: &Output,
+) -> Result<(), CliError> {
     let columns = [
         Column::left("message", 24),
         Column::left("comes back", 14),
         Column::right("retries", 7),
         Column::left("error", 0),
     ];
-    let lines: Vec<_> = rows
+    let mut lines: Vec<_> = rows
         .iter()
         .flat_map(|row| row.seen.iter().flatten().map(move |seen| (row, seen)))
         .map(|(row, seen)| {
@@ -244,6 +336,18 @@ fn messages(rows: &[Row], output: &Output) -> Result<(), CliError> {
             ]
         })
         .collect();
+    if let Some(stored) = stored.filter(|_| options.look) {
+        let shown = stored.messages.iter().take(options.limit as usize);
+        lines.extend(shown.map(|message| {
+            let due = stored.due(Some(message)).map_or_else(String::new, coming);
+            vec![
+                TextStyle::Bold.of(terminal_escape::line(&message.name())),
+                TextStyle::Plain.of(due),
+                TextStyle::Plain.of(message.retries),
+                TextStyle::Plain.of(terminal_escape::line(&message.error)),
+            ]
+        }));
+    }
     if lines.is_empty() {
         return Ok(());
     }

@@ -4,16 +4,23 @@ mod flush_cancel;
 mod ls;
 mod selection;
 mod show;
+mod store;
+
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use retryrmq::{Client, Policy, WaitingMessage, WaitingQueue, terminal_escape};
+use retryrmq::{
+    Client, HANDOVER_QUEUE, INTAKE_QUEUE, Policy, WaitingMessage, WaitingQueue, terminal_escape,
+};
+
+use store::PolicyStore;
 
 use crate::{error::CliError, exit::Exit, global::Global, output::Output};
 
 /// Look at messages that wait for their retry, bring them back now, or take them out
 ///
-/// It finds the waiting queues of the default policy, of the policies that --retry names, and of delays that handlers choose. What
-/// the delayed-message plugin holds, and what a queue with the strategy `native` delays in itself, no client can see.
+/// It finds the waiting queues of the default policy, of the policies that --retry names, and of delays that handlers choose, and with
+/// --store what waits in the store of the service. What the delayed-message plugin holds, and what a queue with the strategy `native` delays in itself, no client can see.
 #[derive(Clone, Debug, Subcommand)]
 #[command(override_usage = "retryrmq waiting [OPTIONS] <COMMAND>")]
 pub(crate) enum Command {
@@ -45,6 +52,10 @@ struct QueueArgs {
     /// The policy of its consumers, where it is not the default; may be given several times
     #[arg(long, value_name = "POLICY")]
     retry: Vec<String>,
+
+    /// The policy file of `retryrmq serve`, whose [store.redis] is also looked at
+    #[arg(long, value_name = "FILE")]
+    store: Option<PathBuf>,
 }
 
 impl QueueArgs {
@@ -52,7 +63,14 @@ impl QueueArgs {
         policies(&self.retry)
     }
 
-    /// The waiting queues that exist.
+    /// The service's store, if it is named.
+    fn policy_store(&self) -> Option<PolicyStore> {
+        let file = self.store.clone()?;
+        let queue = self.queue.clone();
+        Some(PolicyStore { file, queue })
+    }
+
+    /// The waiting queues that exist. With a store there may be none.
     async fn waiting_queues(&self, client: &Client) -> Result<Vec<WaitingQueue>, CliError> {
         if let Some(work) = retryrmq::work_queue_of(&self.queue) {
             return Err(CliError::usage(format!(
@@ -61,13 +79,36 @@ impl QueueArgs {
             )));
         }
         let waiting_queues = client.waiting(&self.queue).queues(self.policies()?).await?;
-        if waiting_queues.is_empty() {
+        if waiting_queues.is_empty() && self.store.is_none() {
+            let unseen = unseen(client).await;
             return Err(CliError::not_found(format!(
-                "there is no waiting queue of `{}`: check its name and the virtual host, or name the policy of its consumers with --retry",
+                "there is no waiting queue of `{}` in the broker: check its name and the virtual host, or name the policy of its consumers with \
+                 --retry{unseen}",
                 self.queue
             )));
         }
         Ok(waiting_queues)
+    }
+
+    /// What to add to a sentence that says that nothing waits.
+    async fn unseen(&self, client: &Client) -> String {
+        match &self.store {
+            Some(_) => String::new(),
+            None => unseen(client).await,
+        }
+    }
+}
+
+/// Where messages may wait that were not looked for, because nobody named a store.
+async fn unseen(client: &Client) -> String {
+    let totals = client.queue_totals([INTAKE_QUEUE, HANDOVER_QUEUE]).await;
+    let runs = totals.is_ok_and(|totals| {
+        let mut known = totals.iter().filter_map(|total| total.as_ref().ok());
+        known.any(|total| total.as_ref().is_some_and(|total| total.consumers > 0))
+    });
+    match runs {
+        true => "; `retryrmq serve` runs here, and what it keeps in Redis was not looked for: name its policy file with --store".to_owned(),
+        false => "; only the broker was asked, and what `retryrmq serve` keeps in Redis is seen with --store".to_owned(),
     }
 }
 

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use retryrmq::{WaitingMessage, terminal_escape};
 
+use super::store::StoredMessage;
+
 /// By id, or all.
 #[derive(Clone, Debug)]
 pub(super) enum WaitingSelection {
@@ -22,6 +24,21 @@ impl WaitingSelection {
                 .filter(|id| is(waiting_message, id))
                 .cloned()
                 .collect(),
+        }
+    }
+
+    /// The same of a message in the service's store, which has one more name: its id there.
+    pub(super) fn names_stored(&self, stored: &StoredMessage) -> Vec<String> {
+        match self {
+            Self::All => Vec::new(),
+            Self::Ids(ids) => ids.iter().filter(|id| stored.is(id)).cloned().collect(),
+        }
+    }
+
+    pub(super) fn takes_stored(&self, stored: &StoredMessage) -> bool {
+        match self {
+            Self::All => true,
+            Self::Ids(ids) => ids.iter().any(|id| stored.is(id)),
         }
     }
 

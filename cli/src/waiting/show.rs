@@ -1,10 +1,17 @@
 //! `retryrmq waiting show`: one message that waits, whole.
 
+use std::time::{Duration, SystemTime};
+
 use clap::Args;
 use retryrmq::{Client, WaitingMessage, WaitingQueue, format_duration, terminal_escape};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{MOST_LOOKS, QueueArgs, check_delivery_count, held, held_in, ls::coming, selection};
+use super::{
+    MOST_LOOKS, QueueArgs, check_delivery_count, held, held_in,
+    ls::coming,
+    selection,
+    store::{PolicyStore, StoredMessage},
+};
 use crate::{
     error::CliError, exit::Exit, global::Global, output::Output, shutdown::Shutdown, time_format,
 };
@@ -34,6 +41,20 @@ pub(super) async fn run(
     let client = global.connect().await?;
     let found = find(&options, &shutdown, &client).await;
     client.close().await;
+    let in_store = match (&found, options.queue_args.policy_store()) {
+        (Ok(None) | Err(_), Some(store)) if !shutdown.is_set() => {
+            find_in_store(&store, &options.id, global).await?
+        }
+        _ => None,
+    };
+    if let Some((place, stored, object)) = in_store {
+        if output.is_json() {
+            output.json_document(&object)?;
+        } else {
+            print_stored(&place, &stored, output)?;
+        }
+        return Ok(Exit::Ok);
+    }
     let Some((waiting_queue, waiting_message)) = found? else {
         if shutdown.is_set() {
             return Ok(Exit::Interrupted);
@@ -102,19 +123,74 @@ async fn find(
     }
 }
 
+/// The message in the store that goes by this name, and what the service's program says of it.
+async fn find_in_store(
+    store: &PolicyStore,
+    id: &str,
+    global: &Global,
+) -> Result<Option<(String, StoredMessage, Value)>, CliError> {
+    let listed = store.list(global).await?;
+    let Some(listed) = listed.iter().find(|listed| listed.is(id)) else {
+        return Ok(None);
+    };
+    let shown = store.show(&listed.id, global).await?;
+    let Some(object) = shown.into_iter().next() else {
+        return Ok(None);
+    };
+    let stored = serde_json::from_value(object.clone())
+        .map_err(|why| CliError::failed(format!("{}: {why}", store.place())))?;
+    Ok(Some((store.place(), stored, object)))
+}
+
+fn print_stored(place: &str, stored: &StoredMessage, output: &Output) -> Result<(), CliError> {
+    let line = |label: &str, value: &str| line(label, value, output);
+    output.line(&output.bold(terminal_escape::line(&stored.name())))?;
+    let due = SystemTime::now().checked_add(Duration::from_millis(stored.remaining_ms));
+    let due = due.map_or_else(String::new, |due| {
+        format!("{} ({})", coming(due), time_format::absolute(due))
+    });
+    line("comes back", &due)?;
+    line("waits in", place)?;
+    line(
+        "for",
+        &format_duration(Duration::from_millis(stored.delay_ms)),
+    )?;
+    line("retries", &stored.retries.to_string())?;
+    let exchange = stored.delayed_from.as_ref().or(stored.exchange.as_ref());
+    line(
+        "exchange",
+        exchange.map_or("the default exchange", String::as_str),
+    )?;
+    line("routing key", &stored.routing_key)?;
+    line("mark", &format!("#{}", stored.mark()))?;
+    if !stored.error.is_empty() {
+        line("error", &stored.error)?;
+    }
+    if !stored.error_type.is_empty() {
+        line("type", &stored.error_type)?;
+    }
+    output.line("")?;
+    match &stored.body {
+        Some(text) => body(text.as_bytes(), output),
+        None => output.line(&output.dim(format!("{} bytes that are no text", stored.bytes))),
+    }
+}
+
+fn line(label: &str, value: &str, output: &Output) -> Result<(), CliError> {
+    output.line(&format!(
+        "{} {}",
+        output.dim(format!("{label:<13}")),
+        terminal_escape::line(value)
+    ))
+}
+
 fn print(
     waiting_queue: &WaitingQueue,
     waiting_message: &WaitingMessage,
     output: &Output,
 ) -> Result<(), CliError> {
     let message = waiting_message.message();
-    let line = |label: &str, value: &str| {
-        output.line(&format!(
-            "{} {}",
-            output.dim(format!("{label:<13}")),
-            terminal_escape::line(value)
-        ))
-    };
+    let line = |label: &str, value: &str| line(label, value, output);
     output.line(&output.bold(terminal_escape::line(&selection::name(waiting_message))))?;
     line(
         "comes back",

@@ -150,7 +150,11 @@ async fn what_waits_is_looked_at_brought_back_and_taken_out() {
         fixture.holds(QUEUE, 1).await;
         fixture.holds(WAITING_QUEUE, 0).await;
         let nothing = waiting(&fixture, &["ls"]).await.exits(0);
-        assert!(nothing.err.contains("nothing waits"), "{nothing:#?}");
+        assert!(
+            nothing.err.contains("nothing waits")
+                && nothing.err.contains("only the broker was asked"),
+            "{nothing:#?}"
+        );
     })
     .await;
 }

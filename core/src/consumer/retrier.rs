@@ -14,7 +14,10 @@ use futures_util::{
     FutureExt,
     future::{self, BoxFuture, WeakShared},
 };
-use lapin::{BasicProperties, types::ShortString};
+use lapin::{
+    BasicProperties,
+    types::{FieldTable, ShortString},
+};
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
@@ -25,7 +28,10 @@ use crate::{
     Client, Error, ErrorKind, Result,
     connection::{can_be_said_to_be_missing, passive_declare},
     publish::Job,
-    retry::{MAX_DELAY, Origin, Outcome, Policy, Rule},
+    retry::{
+        CopyHeaders, MAX_DELAY, Origin, Outcome, ParkReason, Policy, Rule, headers,
+        waiting_headers_cut,
+    },
     telemetry::{Event, HOST},
     topology::{self, DelayQueues, Detour, check_waiting},
 };
@@ -234,6 +240,45 @@ impl Retrier {
     pub fn detour(&self, failed: &FailedMessage) -> Option<Decision> {
         let crashes = failed.received.state.own_crashes;
         self.decided(failed, |case| case.detour(crashes, Detour::Shortest))
+    }
+
+    /// Decides to park a message that waits outside the broker, as [`WaitingWalk::cancel`](crate::WaitingWalk::cancel) parks one that waits in
+    /// it: as `requested`, with the record that it has. Sends nothing to the broker: [`store`](Self::store) the decision, and only then
+    /// delete the message where it waits.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`] for headers that do not fit a complete copy.
+    pub fn cancel(&self, waiting: &FailedMessage) -> Result<Decision> {
+        let client = &self.shared.client;
+        let origin = Origin::default();
+        let received = &waiting.received;
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let properties = CopyHeaders {
+            origin: &origin,
+            properties: &received.properties,
+            exchange: received.exchange(),
+            routing_key: received.routing_key(),
+            state: &received.state,
+            now: now.map_or(0, |now| now.as_secs()),
+            budget: client.header_room(),
+        }
+        .cancelled()
+        .map_err(|lost| waiting_headers_cut(&lost))?;
+        let empty = FieldTable::default();
+        let written = properties.headers().as_ref().unwrap_or(&empty);
+        let event = Event::Parked {
+            queue: self.options.queue.clone(),
+            message_id: received.message_id(),
+            attempt: received.state.attempt(),
+            reason: ParkReason::Requested,
+            error: headers::string(written, headers::ERROR).unwrap_or_default(),
+        };
+        Ok(Decision {
+            event,
+            queue: topology::parking_queue(&self.options.queue),
+            properties,
+            delay: None,
+        })
     }
 
     fn decided(

@@ -13,6 +13,7 @@ use super::{
     header_budget::{encoded_size, fit, size_of},
     headers, history,
 };
+use crate::{Error, ErrorKind, terminal_escape};
 
 /// The headers of a copy while they are written. A finished table cannot lose any.
 type Draft = BTreeMap<ShortString, AMQPValue>;
@@ -474,6 +475,22 @@ pub(super) fn cut_middle(text: &str, max: usize) -> String {
         .find(|at| text.is_char_boundary(*at))
         .unwrap_or(text.len());
     format!("{}{MARK}{}", &text[..head], &text[tail..])
+}
+
+/// Why a waiting message was not moved: a copy of it would lose these headers.
+pub(crate) fn waiting_headers_cut(lost: &[String]) -> Error {
+    let names: Vec<_> = lost
+        .iter()
+        .take(5)
+        .map(|name| format!("`{}`", terminal_escape::line(name)))
+        .collect();
+    Error::new(
+        ErrorKind::TooLarge,
+        format!(
+            "the headers of a message take more than a copy has room for: it would be without {}. It waits as before, and comes back by itself",
+            names.join(", ")
+        ),
+    )
 }
 
 #[cfg(test)]

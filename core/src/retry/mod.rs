@@ -26,7 +26,7 @@ mod rules;
 mod x_death;
 
 pub use backoff::Backoff;
-pub(crate) use copy_headers::{CopyHeaders, Origin, is_renewable, waited};
+pub(crate) use copy_headers::{CopyHeaders, Origin, is_renewable, waited, waiting_headers_cut};
 pub use decision::Limits;
 pub(crate) use decision::{
     Action, Admission, admit, decide, is_near_its_limit, must_be_copied_now, returns_as_copy,

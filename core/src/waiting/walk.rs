@@ -13,7 +13,7 @@ use crate::{
     Client, Error, ErrorKind, Result,
     connection::Connection,
     parking::{CopyConfirm, DeliverySource, Source, open_waiting_queue, publish},
-    retry::{CopyHeaders, Origin},
+    retry::{CopyHeaders, Origin, waiting_headers_cut},
     terminal_escape,
     topology::parking_queue,
 };
@@ -222,7 +222,7 @@ impl WaitingWalk {
                     MoveKind::Flush => stamp.released(),
                     MoveKind::Cancel => stamp.cancelled(),
                 };
-                let properties = properties.map_err(|lost| cut_headers(&lost))?;
+                let properties = properties.map_err(|lost| waiting_headers_cut(&lost))?;
                 publish(&self.client, to, properties, Arc::clone(received) as _)
             })
             .collect();
@@ -277,19 +277,4 @@ fn now() -> u64 {
     SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .map_or(0, |since: Duration| since.as_secs())
-}
-
-fn cut_headers(lost: &[String]) -> Error {
-    let names: Vec<_> = lost
-        .iter()
-        .take(5)
-        .map(|name| format!("`{}`", terminal_escape::line(name)))
-        .collect();
-    Error::new(
-        ErrorKind::TooLarge,
-        format!(
-            "the headers of a message take more than a copy has room for: it would be without {}. It waits as before, and comes back by itself",
-            names.join(", ")
-        ),
-    )
 }

@@ -6,7 +6,11 @@ use retryrmq::{Record, WaitingMessage};
 use serde::{Deserialize, Serialize};
 
 use super::who;
-use crate::{ParkedReport, RetryEvent, ServiceEvent};
+use crate::{
+    ParkedReport, RetryEvent, ServiceEvent,
+    store::StoredMessage,
+    stored_messages::{header, queue_of},
+};
 
 /// What happened. Events of other words are kept in the stream and not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +28,8 @@ pub(crate) enum HistoryAction {
     Replayed,
     /// A person took a waiting message out, and it was parked.
     Cancelled,
+    /// A person brought a waiting message back early.
+    Flushed,
     /// A person wants to hear nothing of a group for a while.
     Silenced,
     /// A person closed the incident of a group.
@@ -188,6 +194,24 @@ impl Event {
             mark: Some(waiting_message.mark.clone()),
             error: Some(cut(&waiting_message.error, ERROR)),
             error_type: Some(cut(&waiting_message.error_type, FIELD)),
+            ..Self::default()
+        }
+    }
+
+    /// The same to a message that waits in a store.
+    pub(crate) fn to_stored_message(action: HistoryAction, message: &StoredMessage) -> Self {
+        let id = message.draft().properties.message_id().as_ref();
+        let retries = header(message, "x-retry-count").and_then(|count| count.parse().ok());
+        let text = |name, most| header(message, name).map(|text| cut(&text, most));
+        Self {
+            at: Timestamp::now(),
+            event: action,
+            queue: queue_of(message),
+            message_id: id.map(|id| id.as_str().to_owned()),
+            mark: message.id().mark(),
+            error: text("x-retry-error", ERROR),
+            error_type: text("x-retry-error-type", FIELD),
+            attempt: retries,
             ..Self::default()
         }
     }

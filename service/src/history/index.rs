@@ -151,7 +151,9 @@ impl Index {
             HistoryAction::Replayed | HistoryAction::Dropped | HistoryAction::Gone => {
                 inner.leave(event)
             }
-            HistoryAction::Cancelled => inner.waits.retain(|_, wait| wait.mark != event.mark),
+            HistoryAction::Cancelled | HistoryAction::Flushed => {
+                inner.waits.retain(|_, wait| wait.mark != event.mark)
+            }
             HistoryAction::Silenced
             | HistoryAction::Closed
             | HistoryAction::Begun
@@ -163,6 +165,7 @@ impl Index {
             HistoryAction::Replayed
                 | HistoryAction::Restored
                 | HistoryAction::Cancelled
+                | HistoryAction::Flushed
                 | HistoryAction::Silenced
                 | HistoryAction::Closed
         ) || event.event == HistoryAction::Dropped && event.mark.is_some();

@@ -61,6 +61,14 @@ impl Id {
         (is(digest, DIGEST_LETTERS) && is(tag, TAG_LETTERS)).then(|| Self(text.to_owned()))
     }
 
+    /// Sixteen hexadecimal digits that name the message, as marks do in the broker: most of its digest. Nothing for an id that no digest made.
+    #[must_use]
+    pub fn mark(&self) -> Option<String> {
+        let digest = BASE64_URL_SAFE_NO_PAD.decode(&self.0[..DIGEST_LETTERS]);
+        let digest = u128::from_be_bytes(digest.ok()?.try_into().ok()?);
+        Some(format!("{:016x}", digest >> 64))
+    }
+
     /// The tag of the line that the message goes to.
     pub(crate) fn tag(&self) -> &str {
         &self.0[self.0.len() - TAG_LETTERS..]
@@ -113,7 +121,9 @@ mod tests {
             prop_assert_eq!(&id, &Id::of("", &queue, &properties, &body));
             let twin = id.twin(&nonce);
             prop_assert_ne!(&twin, &id);
+            prop_assert_ne!(twin.mark(), id.mark());
             for id in [id, twin] {
+                prop_assert_eq!(id.mark().map(|mark| mark.len()), Some(16));
                 prop_assert_eq!(id.tag(), Destination::of("", &queue).tag());
                 prop_assert_eq!(Id::parse(id.as_str()), Some(id));
             }

@@ -27,5 +27,5 @@ pub use sink::{BrokerSink, PublishRefused, Sink};
 pub use stored_message::{MessageDraft, StoredMessage};
 pub use traits::{
     CancelResult, Claim, ClaimRequest, DueMessage, Exclusion, Lease, ListedMessage, Listing, Page,
-    Position, Store, StoreResult,
+    Position, Store, StoreResult, TakeResult,
 };

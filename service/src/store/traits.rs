@@ -68,6 +68,18 @@ pub trait Store: Send + Sync + 'static {
     /// It may or may not have been deleted.
     fn cancel(&self, id: &Id) -> impl Future<Output = Result<CancelResult>> + Send;
 
+    /// Takes one message before it is due, for the time of a lease, as [`claim`](Self::claim) takes what is due.
+    ///
+    /// # Errors
+    /// It was not taken, or it is due when its lease ends.
+    fn take(&self, id: &Id) -> impl Future<Output = Result<TakeResult>> + Send;
+
+    /// Makes messages due now. One answer per id, in their order.
+    ///
+    /// # Errors
+    /// Some may be due now, and the others when they were.
+    fn hasten(&self, ids: &[Id]) -> impl Future<Output = Result<Vec<CancelResult>>> + Send;
+
     /// How many messages wait, by where they go.
     ///
     /// # Errors
@@ -195,10 +207,28 @@ pub struct ListedMessage {
     pub claimed: bool,
 }
 
-/// What became of a message that was to be cancelled.
+/// What became of a message that was to be taken.
+#[derive(Clone, Debug)]
+pub enum TakeResult {
+    /// It is ours for the time of a lease.
+    Taken {
+        /// The message, whole.
+        message: StoredMessage,
+        /// The right to delete it.
+        lease: Lease,
+        /// How long it had still to wait.
+        remaining: Duration,
+    },
+    /// There is no such message: it was published, cancelled, or never kept.
+    Unknown,
+    /// A replica is publishing it right now.
+    TooLate,
+}
+
+/// What became of a message that was to be cancelled, or to be due now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelResult {
-    /// It is deleted, and will not be published.
+    /// It is as asked for.
     Done,
     /// There is no such message: it was published, cancelled, or never kept.
     Unknown,

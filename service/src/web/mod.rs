@@ -72,7 +72,12 @@ impl Page {
         Self {
             config_watcher,
             health,
-            jobs: Jobs::new(history.clone(), running.clone(), memory.clone()),
+            jobs: Jobs::new(
+                history.clone(),
+                running.clone(),
+                memory.clone(),
+                store.clone(),
+            ),
             notes_cache: NotesCache::default(),
             depths: ParkedDepthsCache::default(),
             sign_ins: SignInLimiter::default(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use retryrmq_serve::store::{CancelResult, Destination, Id, Page, Position, Store};
+use retryrmq_serve::store::{CancelResult, Destination, Id, Page, Position, Store, TakeResult};
 
 use crate::{
     message_drafts::{all, kept, many},
@@ -144,6 +144,57 @@ async fn what_is_being_published_is_not_cancelled() {
         assert_eq!(
             store.cancel(batch[0].id()).await.unwrap(),
             CancelResult::Done
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_is_taken_before_it_is_due_by_one_alone_and_can_be_given_back() {
+    on_kinds(&[], |servers| async move {
+        let store = servers.store();
+        let batch = many("orders", 2, HOUR);
+        store.keep(&batch).await.unwrap();
+        let id = batch[0].id();
+        let taken = store.take(id).await.unwrap();
+        let TakeResult::Taken {
+            message,
+            lease,
+            remaining,
+        } = taken
+        else {
+            panic!("{taken:?}");
+        };
+        assert_eq!(message.draft().body, b"0");
+        assert!(remaining <= HOUR && remaining > HOUR / 2);
+        assert!(matches!(store.take(id).await.unwrap(), TakeResult::TooLate));
+        assert_eq!(
+            store
+                .hasten(&[id.clone(), batch[1].id().clone()])
+                .await
+                .unwrap(),
+            [CancelResult::TooLate, CancelResult::Done]
+        );
+        let due = store.claim(&all()).await.unwrap().due;
+        let due: Vec<_> = due.iter().map(|due| due.message.id()).collect();
+        assert_eq!(
+            due,
+            [batch[1].id()],
+            "nobody else gets the one that is taken"
+        );
+        let leases = [lease];
+        assert_eq!(store.release(&leases, remaining).await.unwrap(), [true]);
+        let found = store.find(id).await.unwrap().unwrap();
+        assert!(!found.claimed && found.remaining > HOUR / 2, "{found:?}");
+        let TakeResult::Taken { lease, .. } = store.take(id).await.unwrap() else {
+            panic!("it was given back");
+        };
+        assert_eq!(store.delete(&leases).await.unwrap(), [false]);
+        assert_eq!(store.delete(&[lease]).await.unwrap(), [true]);
+        assert!(matches!(store.take(id).await.unwrap(), TakeResult::Unknown));
+        assert_eq!(
+            store.hasten(std::slice::from_ref(id)).await.unwrap(),
+            [CancelResult::Unknown]
         );
     })
     .await;

@@ -20,6 +20,7 @@ use crate::{
     fixture::{
         DEADLINE, INTAKE, NativeConsumer, Replica, declare, id, policy, program, take, text,
     },
+    page::{Visitor, depth, people, value_of},
     server::{KINDS, Servers, available, on_kinds},
 };
 
@@ -319,6 +320,254 @@ async fn what_has_no_queue_any_more_is_parked_with_a_sentence() {
         replica
             .counts("retryrmq_serve_store_given_up_total", 2)
             .await;
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+/// What the command `retryrmq` says, beside the program that was built: exit code, standard output, standard error.
+async fn command(vhost: &Vhost, arguments: &[&str]) -> (i32, String, String) {
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_retryrmq-serve"));
+    let command = program.with_file_name("retryrmq");
+    assert!(
+        command.exists(),
+        "build the command, too: cargo build -p retryrmq-cli"
+    );
+    let done = tokio::process::Command::new(command)
+        .env("RETRYRMQ_URL", vhost.url())
+        .args(arguments)
+        .stdin(std::process::Stdio::null())
+        .output()
+        .await
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (
+        done.status.code().unwrap_or(-1),
+        text(&done.stdout),
+        text(&done.stderr),
+    )
+}
+
+#[tokio::test]
+async fn an_operator_lists_brings_back_and_parks_what_waits_in_the_store() {
+    on_brokers(|broker| async move {
+        let Some(servers) = one_server(KINDS[0], &[]) else {
+            return;
+        };
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let file = file("fixed(2h, retries=5)", &servers);
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        let path = file.path().to_str().unwrap();
+        for queue in ["orders", "billing"] {
+            declare(&amqp, queue, QueueType::Quorum, true).await;
+        }
+        let back = Arc::<Mutex<Vec<String>>>::default();
+        let noted = Arc::clone(&back);
+        let _orders = NativeConsumer::start(&vhost, "orders", move |seen| {
+            let again = seen.attempt() > 1;
+            if again {
+                noted.lock().unwrap().push(seen.id.clone());
+            }
+            again
+        })
+        .await;
+        let _billing = NativeConsumer::start(&vhost, "billing", |_| false).await;
+        for number in 0..3 {
+            amqp.publish_with(
+                "orders",
+                &format!("body {number}"),
+                id(&format!("o{number}")),
+            )
+            .await;
+        }
+        amqp.publish_with("billing", "x", id("bill")).await;
+        let store = store(&servers, &vhost);
+        eventually(DEADLINE, "all wait in Redis", || async {
+            match waiting(&store).await {
+                Ok(4) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+
+        // Without the store it does not say that there is nothing.
+        let (code, _, said) = command(&vhost, &["waiting", "ls", "orders"]).await;
+        assert_eq!(code, 3, "{said}");
+        assert!(
+            said.contains("in the broker") && said.contains("Redis was not looked for"),
+            "{said}"
+        );
+        let (code, listed, said) = command(
+            &vhost,
+            &[
+                "--json", "waiting", "ls", "orders", "--look", "--store", path,
+            ],
+        )
+        .await;
+        assert_eq!(code, 0, "{said}");
+        let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+        assert_eq!(
+            (&listed["waiting"], &listed["store"]["waiting"]),
+            (&3.into(), &3.into())
+        );
+        let messages = listed["store"]["messages"].as_array().unwrap();
+        let mut names: Vec<_> = messages
+            .iter()
+            .map(|one| one["id"].as_str().unwrap())
+            .collect();
+        names.sort_unstable();
+        assert_eq!(names, ["o0", "o1", "o2"]);
+        assert!(messages.iter().all(|one| one["retries"] == 1), "{listed}");
+        let (code, listed, said) =
+            command(&vhost, &["waiting", "ls", "orders", "--store", path]).await;
+        assert!(
+            code == 0 && listed.contains("in 1h59m") && listed.contains("the store of"),
+            "{listed}{said}"
+        );
+        let (code, shown, said) = command(
+            &vhost,
+            &["waiting", "show", "orders", "o1", "--store", path],
+        )
+        .await;
+        assert!(code == 0 && shown.contains("body 1"), "{shown}{said}");
+
+        let (code, _, said) = command(
+            &vhost,
+            &[
+                "waiting", "flush", "orders", "--id=o0", "--yes", "--store", path,
+            ],
+        )
+        .await;
+        assert!(
+            code == 0 && said.contains("1 message of the store due now"),
+            "{said}"
+        );
+        eventually(DEADLINE, "it came back", || async {
+            back.lock().unwrap().as_slice() == ["o0"]
+        })
+        .await;
+        let mark = messages.iter().find(|one| one["id"] == "o1").unwrap()["mark"].as_str();
+        let named = format!("--id=#{}", mark.unwrap());
+        let (code, _, said) = command(
+            &vhost,
+            &[
+                "waiting", "cancel", "orders", &named, "--yes", "--store", path,
+            ],
+        )
+        .await;
+        assert!(
+            code == 0 && said.contains("1 message taken out into orders.parked"),
+            "{said}"
+        );
+        let parked = take(&amqp, "orders.parked", 1).await;
+        let headers = parked[0].properties.headers().clone().unwrap();
+        assert_eq!(parked[0].id(), Some("o1"));
+        assert_eq!(headers.inner()["x-retry-parked-reason"], text("requested"));
+        assert_eq!(parked[0].text(), "body 1");
+
+        let (code, _, said) = command(
+            &vhost,
+            &[
+                "waiting", "flush", "orders", "--id=o1", "--yes", "--store", path,
+            ],
+        )
+        .await;
+        assert_eq!(code, 3, "it is parked: {said}");
+        let (code, _, said) = command(
+            &vhost,
+            &[
+                "waiting", "flush", "orders", "--all", "--yes", "--store", path,
+            ],
+        )
+        .await;
+        assert_eq!(code, 0, "{said}");
+        eventually(DEADLINE, "the last one came back", || async {
+            let back = back.lock().unwrap().clone();
+            (back == ["o0", "o2"])
+                .then_some(())
+                .ok_or(format!("{back:?}"))
+        })
+        .await;
+        // It is deleted once the broker has confirmed it.
+        eventually(
+            DEADLINE,
+            "only what waits for another queue is left",
+            || async {
+                match waiting(&store).await {
+                    Ok(1) => Ok(()),
+                    other => Err(format!("{other:?}")),
+                }
+            },
+        )
+        .await;
+        let (code, _, said) = command(&vhost, &["waiting", "ls", "orders", "--store", path]).await;
+        assert!(
+            code == 0 && said.contains("nothing waits for orders in the broker, and nothing in"),
+            "{said}"
+        );
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_page_lists_brings_back_and_parks_what_waits_in_the_store() {
+    on_brokers(|broker| async move {
+        let Some(servers) = one_server(KINDS[0], &[]) else {
+            return;
+        };
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let folder = tempfile::tempdir().unwrap();
+        let store_section = format!(
+            "[defaults]\nretry = \"fixed(2h, retries=5)\"\n[store.redis]\naddresses = [\"{}\"]\nlease = \"2s\"\n",
+            servers.address(0)
+        );
+        let file = policy(&people(folder.path(), &store_section));
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        declare(&amqp, "orders", QueueType::Quorum, true).await;
+        let back = Arc::<Mutex<Vec<String>>>::default();
+        let noted = Arc::clone(&back);
+        let _orders = NativeConsumer::start(&vhost, "orders", move |seen| {
+            let again = seen.attempt() > 1;
+            if again {
+                noted.lock().unwrap().push(seen.id.clone());
+            }
+            again
+        })
+        .await;
+        amqp.publish_with("orders", "a body", id("one")).await;
+        let mut olga = Visitor::with_token(&replica, "olga-0123456789abcdef").await;
+        let page = olga.sees("/waiting", &["one", "in 2 h", "<b>1</b> in the store"]).await;
+        let (word, mark) = (value_of(&page, "word"), value_of(&page, "mark"));
+        let form = |work| {
+            [("word", word.clone()), ("queue", "orders".to_owned()), ("work", work), ("mark", mark.clone())]
+        };
+        let cancel = form("cancel".to_owned());
+        let cancel = cancel.each_ref().map(|(name, value)| (*name, value.as_str()));
+        let confirmed = olga.post("/confirm", &cancel).await.body;
+        assert!(confirmed.contains("Take out and park 1 message?") && confirmed.contains(">one<"), "{confirmed}");
+        let page = olga.does(&cancel).await.1;
+        assert!(page.contains("taken out and parked"), "{page}");
+        depth(&amqp, "orders.parked", 1).await;
+        olga.sees("/queues/orders", &["<b>1</b> parked", "<b>0</b> waiting in the store"])
+            .await;
+
+        amqp.publish_with("orders", "a body", id("two")).await;
+        let page = olga.sees("/waiting", &["two", "<b>1</b> in the store"]).await;
+        let mark = value_of(&page, "mark");
+        let flush = [("word", word.as_str()), ("queue", "orders"), ("work", "flush"), ("mark", &mark)];
+        let confirmed = olga.post("/confirm", &flush).await.body;
+        assert!(confirmed.contains("Bring back 1 message?"), "{confirmed}");
+        let page = olga.does(&flush).await.1;
+        assert!(page.contains("comes back now"), "{page}");
+        eventually(DEADLINE, "it came back", || async {
+            back.lock().unwrap().as_slice() == ["two"]
+        })
+        .await;
+        let page = olga.does(&flush).await.1;
+        assert!(page.contains("it does not wait any more"), "{page}");
         assert!(replica.end().await.success());
     })
     .await;

@@ -32,7 +32,8 @@ pub use configuration::{Configuration, Mode, Tls};
 use self::{durability::Durability, pool::Pool, reply::Reply, scripts::Script};
 use super::{
     CancelResult, Claim, ClaimRequest, Destination, Exclusion, Id, Lease, ListedMessage, Listing,
-    Page, Result, Store, StoreResult, StoredMessage, codec::milliseconds, due_dispatcher::IDLE,
+    Page, Result, Store, StoreResult, StoredMessage, TakeResult, codec::milliseconds,
+    due_dispatcher::IDLE,
 };
 
 /// Messages that one script keeps.
@@ -43,6 +44,9 @@ const BATCH_BYTES: usize = 4 << 20;
 
 /// Ids that one script looks at, where it may have to pass over some.
 const SCAN: usize = 4_096;
+
+/// Messages that one script makes due.
+const HASTENED: usize = 1_000;
 
 /// Most messages that are counted again in one script: it blocks Redis for about a second.
 const RECOUNTED: usize = 1_000_000;
@@ -273,6 +277,24 @@ impl Store for RedisStore {
         let mut call = self.call(&scripts::CANCEL);
         call.arg(id.as_str());
         self.run_once(call).await?.cancelled()
+    }
+
+    async fn take(&self, id: &Id) -> Result<TakeResult> {
+        let mut call = self.call(&scripts::TAKE);
+        call.arg(id.as_str()).arg(milliseconds(self.lease));
+        self.run_once(call).await?.taken(id)
+    }
+
+    async fn hasten(&self, ids: &[Id]) -> Result<Vec<CancelResult>> {
+        let mut answers = Vec::with_capacity(ids.len());
+        for part in ids.chunks(HASTENED) {
+            let mut call = self.call(&scripts::HASTEN);
+            for id in part {
+                call.arg(id.as_str());
+            }
+            answers.extend(self.run(call).await?.hastened(part.len())?);
+        }
+        Ok(answers)
     }
 
     async fn count(&self) -> Result<Vec<(Destination, u64)>> {

@@ -7,7 +7,7 @@ use redis::{FromRedisValue, Value, from_redis_value};
 use super::failure;
 use crate::store::{
     CancelResult, Claim, Destination, DueMessage, Error, Id, Lease, ListedMessage, Listing,
-    Position, Result, StoredMessage, codec,
+    Position, Result, StoredMessage, TakeResult, codec,
 };
 
 /// The answer of a script, and whose it is.
@@ -121,12 +121,45 @@ impl Reply {
     }
 
     pub(super) fn cancelled(self) -> Result<CancelResult> {
+        let odd = failure::unexpected(&self.address);
         match self.value {
-            Value::Int(0) => Ok(CancelResult::Unknown),
-            Value::Int(1) => Ok(CancelResult::Done),
-            Value::Int(2) => Ok(CancelResult::TooLate),
-            _ => Err(failure::unexpected(&self.address)),
+            Value::Int(number) => cancel_result(number).ok_or(odd),
+            _ => Err(odd),
         }
+    }
+
+    pub(super) fn hastened(self, count: usize) -> Result<Vec<CancelResult>> {
+        let odd = failure::unexpected(&self.address);
+        let mut items = self.items()?;
+        let mut results = Vec::with_capacity(count);
+        while !items.is_empty() {
+            results.extend(cancel_result(items.next()?));
+        }
+        if results.len() == count {
+            Ok(results)
+        } else {
+            Err(odd)
+        }
+    }
+
+    pub(super) fn taken(self, id: &Id) -> Result<TakeResult> {
+        let mut items = self.items()?;
+        match items.values.len() {
+            0 => return Ok(TakeResult::Unknown),
+            1 => return Ok(TakeResult::TooLate),
+            _ => {}
+        }
+        let token = items.next()?;
+        let remaining = Duration::from_millis(items.next()?);
+        let bytes: Vec<u8> = items.next()?;
+        let draft = codec::read(&bytes)
+            .map_err(|why| Error::Refused(format!("{id} cannot be read: {why}")))?;
+        let id = id.clone();
+        Ok(TakeResult::Taken {
+            message: StoredMessage::restored(id.clone(), draft),
+            lease: Lease { id, token },
+            remaining,
+        })
     }
 
     /// How many messages there are, and how many of them wait for each line. Without a line that has lost its name.
@@ -140,6 +173,15 @@ impl Reply {
         }
         counts.sort();
         Ok((total, counts))
+    }
+}
+
+fn cancel_result(number: i64) -> Option<CancelResult> {
+    match number {
+        0 => Some(CancelResult::Unknown),
+        1 => Some(CancelResult::Done),
+        2 => Some(CancelResult::TooLate),
+        _ => None,
     }
 }
 

@@ -31,6 +31,8 @@ script!(CLAIM, "scripts/claim.lua", WRITES, NOW);
 script!(DELETE, "scripts/delete.lua", WRITES, DROP, OURS);
 script!(MOVE, "scripts/move.lua", WRITES, NOW, OURS);
 script!(CANCEL, "scripts/cancel.lua", WRITES, NOW, DROP);
+script!(TAKE, "scripts/take.lua", WRITES, NOW);
+script!(HASTEN, "scripts/hasten.lua", WRITES, NOW);
 script!(LIST, "scripts/list.lua", READS, NOW, DESCRIBE);
 script!(FIND, "scripts/find.lua", READS, NOW, DESCRIBE);
 script!(COUNT, "scripts/count.lua", READS);

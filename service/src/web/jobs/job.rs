@@ -21,6 +21,8 @@ pub(in super::super) enum JobKind {
     Restore(Vec<String>),
     /// Waiting messages with these marks are parked.
     Cancel(Vec<String>),
+    /// Waiting messages with these marks come back now.
+    Flush(Vec<String>),
     /// Nothing is told of a group for a while.
     Silence(Silence),
     /// The incident of a group is over: its id, and the fingerprint of its failures.
@@ -39,6 +41,7 @@ impl JobKind {
             Self::Drop(_) => "drop",
             Self::Restore(_) => "restore",
             Self::Cancel(_) => "cancel",
+            Self::Flush(_) => "flush",
             Self::Silence(_) => "silence",
             Self::Close { .. } => "close",
             Self::Look => "look",
@@ -60,7 +63,8 @@ impl JobKind {
             Self::Replay(marks)
             | Self::Drop(marks)
             | Self::Restore(marks)
-            | Self::Cancel(marks) => marks.len(),
+            | Self::Cancel(marks)
+            | Self::Flush(marks) => marks.len(),
             Self::Silence(_) | Self::Close { .. } | Self::Look | Self::Search(_) => 0,
         }
     }

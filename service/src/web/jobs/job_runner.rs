@@ -19,8 +19,10 @@ use crate::{
     ServiceConfig,
     alerting_runtime::RunningTasks,
     history::{Event, History, HistoryAction},
-    intake::is_packed,
+    intake::{RetrierCache, is_packed},
     memory_budget::MemoryBudget,
+    store::{CancelResult, Store, redis::RedisStore},
+    stored_messages::{ParkResult, park, walk},
     web::body::{MaskCache, QueueMasks},
 };
 
@@ -40,6 +42,14 @@ const NOT_THERE: &str = "it is not there, or somebody else holds it: nothing was
 const NOT_KEPT: &str = "it is not kept any more, or somebody else holds it: nothing was done";
 const NOT_WAITING: &str = "it does not wait any more: it came back, or somebody else holds it";
 
+/// What became of a waiting message.
+pub(in crate::web) fn taken_out(action: HistoryAction) -> &'static str {
+    match action {
+        HistoryAction::Flushed => "comes back now",
+        _ => "taken out and parked",
+    }
+}
+
 pub(super) struct JobRunner<'a> {
     pub(super) client: &'a Client,
     pub(super) history: &'a History,
@@ -48,6 +58,8 @@ pub(super) struct JobRunner<'a> {
     pub(super) work: &'a JobKind,
     pub(super) service_config: &'a ServiceConfig,
     pub(super) memory: &'a MemoryBudget,
+    /// Where messages wait outside the broker.
+    pub(super) store: Option<&'a RedisStore>,
     /// Whether the service ends: a walk stops then where nothing is in two places.
     pub(super) ends: watch::Receiver<bool>,
     /// The marks that have a result.
@@ -72,10 +84,14 @@ impl JobRunner<'_> {
                 self.tell_rest(marks, ended, NOT_KEPT)
             }
             JobKind::Cancel(marks) => {
-                let ended = self.cancel(marks).await;
+                let ended = self.take_out(HistoryAction::Cancelled, marks).await;
                 self.tell_rest(marks, ended, NOT_WAITING)?;
                 // What was parked just now is known by name then.
                 self.look(None).await
+            }
+            JobKind::Flush(marks) => {
+                let ended = self.take_out(HistoryAction::Flushed, marks).await;
+                self.tell_rest(marks, ended, NOT_WAITING)
             }
             JobKind::Silence(silence) => {
                 let mut silence = silence.clone();
@@ -287,17 +303,23 @@ impl JobRunner<'_> {
         });
     }
 
-    /// Takes waiting messages out: they are parked.
-    async fn cancel(&self, marks: &[String]) -> Result<(), String> {
+    /// Takes waiting messages out: they are parked, or come back now.
+    async fn take_out(&self, action: HistoryAction, marks: &[String]) -> Result<(), String> {
         self.goes_on()?;
         self.write(&[self.begun()]).await?;
+        let mut left: HashSet<&str> = marks.iter().map(String::as_str).collect();
+        if let Some(store) = self.store {
+            self.take_out_of_store(store, action, &mut left).await?;
+        }
+        if left.is_empty() {
+            return Ok(());
+        }
         let waiting = self.client.waiting(&self.job.queue);
         let policies = self
             .service_config
             .policies()
             .chain(self.policies_of(marks));
         let waiting_queues = waiting.queues(policies).await.map_err(sentence)?;
-        let mut left: HashSet<&str> = marks.iter().map(String::as_str).collect();
         for waiting_queue in waiting_queues
             .iter()
             .filter(|waiting_queue| waiting_queue.messages > 0)
@@ -325,21 +347,21 @@ impl JobRunner<'_> {
                     );
                     if wave.len() == WAVE || is_over && !wave.is_empty() {
                         let event = |waiting_message| {
-                            let event = Event::to_waiting_message(
-                                HistoryAction::Cancelled,
-                                &self.job.queue,
-                                waiting_message,
-                            );
+                            let event =
+                                Event::to_waiting_message(action, &self.job.queue, waiting_message);
                             event.by(&self.job.who, &self.job.id)
                         };
                         let events: Vec<_> = wave.iter().map(event).collect();
                         self.write(&events).await?;
-                        let answers = look.cancel(&wave).await;
+                        let answers = match action {
+                            HistoryAction::Flushed => look.flush(&wave).await,
+                            _ => look.cancel(&wave).await,
+                        };
                         for (waiting_message, answer) in wave.drain(..).zip(answers) {
                             let message = waiting_message.message();
                             let why = answer.err().map(|why| format!("it waits as before: {why}"));
                             let said = match &why {
-                                None => Ok("taken out and parked"),
+                                None => Ok(taken_out(action)),
                                 Some(why) => Err(why.as_str()),
                             };
                             self.tell(&waiting_message.mark, message.message_id(), said);
@@ -353,6 +375,54 @@ impl JobRunner<'_> {
             .await;
             let closed = look.close().await.map_err(sentence);
             cancelled.and(closed)?;
+        }
+        Ok(())
+    }
+
+    /// The same with those of the marks that wait in the store. They are no longer `left`.
+    async fn take_out_of_store(
+        &self,
+        store: &RedisStore,
+        action: HistoryAction,
+        left: &mut HashSet<&str>,
+    ) -> Result<(), String> {
+        let mut found = Vec::new();
+        let walked = walk(store, Some(&self.job.queue), |listed| {
+            let mark = listed.message.id().mark().unwrap_or_default();
+            if left.remove(mark.as_str()) {
+                found.push((mark, listed.message.clone()));
+            }
+            !left.is_empty()
+        });
+        walked.await.map_err(|why| why.to_string())?;
+        let retriers = RetrierCache::new(self.client.clone());
+        for (mark, message) in found {
+            self.goes_on()?;
+            let id = message.draft().properties.message_id().as_ref();
+            let event = Event::to_stored_message(action, &message).by(&self.job.who, &self.job.id);
+            let said = if action == HistoryAction::Flushed {
+                self.write(&[event]).await?;
+                match store.hasten(std::slice::from_ref(message.id())).await {
+                    Ok(results) if results == [CancelResult::Done] => Ok(()),
+                    Ok(_) => Err(NOT_WAITING.to_owned()),
+                    Err(why) => Err(format!("it waits as before: {why}")),
+                }
+            } else {
+                let write = async |_: &_| self.write(&[event]).await;
+                match park(store, &retriers, message.id(), write).await {
+                    ParkResult::Parked => Ok(()),
+                    ParkResult::Twice(why) => {
+                        Err(format!("it is parked, and may come back as well: {why}"))
+                    }
+                    ParkResult::Unknown | ParkResult::TooLate => Err(NOT_WAITING.to_owned()),
+                    ParkResult::Failed(why) => Err(format!("it waits as before: {why}")),
+                }
+            };
+            let said = match &said {
+                Ok(()) => Ok(taken_out(action)),
+                Err(why) => Err(why.as_str()),
+            };
+            self.tell(&mark, id.map(|id| id.as_str()), said);
         }
         Ok(())
     }

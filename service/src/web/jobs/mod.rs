@@ -21,9 +21,11 @@ use tracing::{info, warn};
 
 pub(super) use job::{Job, JobKind, MessageOutcome, Progress};
 use job_runner::JobRunner;
+pub(super) use job_runner::taken_out;
 
 use crate::{
     ServiceConfig, alerting_runtime::RunningTasks, history::History, memory_budget::MemoryBudget,
+    store::redis::RedisStore,
 };
 
 /// Jobs whose results are remembered; the history has what they did for longer.
@@ -40,6 +42,7 @@ pub(super) struct Jobs {
     history: History,
     running: RunningTasks,
     memory: MemoryBudget,
+    store: Option<Arc<RedisStore>>,
     all: Arc<Mutex<VecDeque<Arc<Job>>>>,
     /// A walk holds what another one does not see: so there is one at a time for each queue.
     turns: Arc<Mutex<HashMap<String, Arc<Turn<()>>>>>,
@@ -59,11 +62,17 @@ impl Drop for RunningJob {
 }
 
 impl Jobs {
-    pub(super) fn new(history: History, running: RunningTasks, memory: MemoryBudget) -> Self {
+    pub(super) fn new(
+        history: History,
+        running: RunningTasks,
+        memory: MemoryBudget,
+        store: Option<Arc<RedisStore>>,
+    ) -> Self {
         Self {
             history,
             running,
             memory,
+            store,
             all: Arc::default(),
             turns: Arc::default(),
             ends: watch::Sender::new(false),
@@ -125,6 +134,7 @@ impl Jobs {
                 work: &work,
                 service_config: &service_config,
                 memory: &jobs.memory,
+                store: jobs.store.as_deref(),
                 ends: jobs.ends.subscribe(),
                 told: Mutex::default(),
             };

@@ -15,7 +15,7 @@ use retryrmq::terminal_escape;
 use super::{
     super::{
         Page,
-        jobs::{Job, JobKind, MessageOutcome, Progress, marks},
+        jobs::{Job, JobKind, MessageOutcome, Progress, marks, taken_out},
         notes_cache::sentence,
         relative_time::RelativeTime,
         request::{Layout, WebRequest},
@@ -25,6 +25,8 @@ use super::{
 use crate::{
     alerts::Silence,
     history::{Event, HistoryAction},
+    store::Store,
+    stored_messages::walk,
 };
 
 /// Messages that a confirmation names one by one.
@@ -82,15 +84,22 @@ pub(in super::super) async fn confirm(
             let print = Some(fingerprint).filter(|print| !print.is_empty());
             index.parked_events(queue, print)
         }
-        JobKind::Cancel(_) => {
+        JobKind::Cancel(marks) | JobKind::Flush(marks) => {
             let waits = index.waits(now).into_iter().map(|(_, wait)| wait);
-            waits.filter(|wait| wait.queue == queue).collect()
+            let mut waits: Vec<_> = waits.filter(|wait| wait.queue == queue).collect();
+            if let Some(store) = &page.store {
+                waits.extend(stored(store.as_ref(), queue, marks).await);
+            }
+            waits
         }
         _ => Vec::new(),
     };
     // Those that were ticked, or the whole group.
     let ticked = match &work {
-        JobKind::Replay(marks) | JobKind::Drop(marks) | JobKind::Cancel(marks) => marks.clone(),
+        JobKind::Replay(marks)
+        | JobKind::Drop(marks)
+        | JobKind::Cancel(marks)
+        | JobKind::Flush(marks) => marks.clone(),
         _ => Vec::new(),
     };
     let mut meant = ticked;
@@ -102,7 +111,7 @@ pub(in super::super) async fn confirm(
     }
     let is_of_messages = matches!(
         work,
-        JobKind::Replay(_) | JobKind::Drop(_) | JobKind::Cancel(_)
+        JobKind::Replay(_) | JobKind::Drop(_) | JobKind::Cancel(_) | JobKind::Flush(_)
     );
     if !is_of_messages && !matches!(work, JobKind::Silence(_)) {
         return web_request.refuse(StatusCode::BAD_REQUEST, "This needs no confirmation.");
@@ -134,6 +143,22 @@ pub(in super::super) async fn confirm(
         is_count_typed: is_count_typed(&work, meant.len()),
         marks: meant.join(","),
     })
+}
+
+/// Those of the marks that wait in the store, as far as they are shown; none where it does not answer.
+async fn stored(store: &impl Store, queue: &str, marks: &[String]) -> Vec<Arc<Event>> {
+    let mut found = Vec::new();
+    let walked = walk(store, Some(queue), |listed| {
+        let event = Event::to_stored_message(HistoryAction::Other, &listed.message);
+        if event.mark.as_ref().is_some_and(|mark| marks.contains(mark)) {
+            found.push(Arc::new(event));
+        }
+        found.len() < SHOWN.min(marks.len())
+    });
+    match walked.await {
+        Ok(()) => found,
+        Err(_) => Vec::new(),
+    }
 }
 
 fn is_count_typed(work: &JobKind, count: usize) -> bool {
@@ -201,6 +226,7 @@ fn read(pairs: &FormFields, author: &str, is_first: bool) -> Result<JobKind, Str
         "drop" => named(JobKind::Drop),
         "restore" => named(JobKind::Restore),
         "cancel" => named(JobKind::Cancel),
+        "flush" => named(JobKind::Flush),
         "look" => Ok(JobKind::Look),
         "search" => match first(pairs, "text").trim() {
             text if (3..=200).contains(&text.len()) => Ok(JobKind::Search(text.to_owned())),
@@ -395,7 +421,9 @@ fn of_history(page: &Page, id: &str, web_request: &WebRequest, now: Timestamp) -
                     HistoryAction::Replayed => format!("replayed to {}", Event::text(&action.to)),
                     HistoryAction::Dropped => "dropped".to_owned(),
                     HistoryAction::Restored => "parked again".to_owned(),
-                    HistoryAction::Cancelled => "taken out and parked".to_owned(),
+                    HistoryAction::Cancelled | HistoryAction::Flushed => {
+                        taken_out(action.event).to_owned()
+                    }
                     _ => "done".to_owned(),
                 },
             })

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     alerts::failure_id,
-    history::{Event, Group, QueueSummary},
+    history::{Event, Group, HistoryAction, QueueSummary},
     store::{Destination, Page as Part, Store},
 };
 
@@ -78,6 +78,11 @@ pub(in super::super) async fn queues(
     let now = Timestamp::now();
     let index = page.history.index();
     let mut lines = index.queues(now);
+    if let Some(counts) = stored_counts(&page).await {
+        for line in &mut lines {
+            line.waiting = counts.get(&line.name).copied().unwrap_or(0);
+        }
+    }
     let watched = page.running.parked();
     let known: HashSet<String> = lines.iter().map(|line| line.name.clone()).collect();
     let others = watched.iter().flatten().filter(|(_, count)| **count > 0);
@@ -108,6 +113,16 @@ pub(in super::super) async fn queues(
         is_on: page.history.is_on(),
         sees_all: watched.is_some(),
     })
+}
+
+/// How many messages wait for each queue in the store, if there is one that answers.
+async fn stored_counts(page: &Page) -> Option<BTreeMap<String, usize>> {
+    let counts = page.store.as_ref()?.count().await.ok()?;
+    let of_queue = |(destination, count)| match destination {
+        Destination::Queue(queue) => Some((queue, usize::try_from(count).unwrap_or(usize::MAX))),
+        Destination::Exchange(..) => None,
+    };
+    Some(counts.into_iter().filter_map(of_queue).collect())
 }
 
 /// A group in a list.
@@ -188,6 +203,8 @@ struct Queue {
     incidents: Vec<IncidentRow>,
     parked: Depth,
     waiting: usize,
+    /// The store has counted them.
+    is_waiting_of_store: bool,
 }
 
 pub(in super::super) async fn queue(
@@ -211,7 +228,15 @@ pub(in super::super) async fn queue(
     let incidents = incidents.filter(|incident| of_queue.contains(&incident.queue.as_str()));
     let groups = index.groups(&queue, now).into_iter();
     let actions = index.actions(|action| action.queue == queue, 20);
-    let waits = index.waits(now);
+    let known = || {
+        let waits = index.waits(now);
+        waits.iter().filter(|(_, wait)| wait.queue == queue).count()
+    };
+    let counts = stored_counts(&page).await;
+    let waiting = match &counts {
+        Some(counts) => counts.get(&queue).copied().unwrap_or(0),
+        None => known(),
+    };
     web_request.show(&Queue {
         layout: web_request.layout(terminal_escape::line(&queue)),
         groups: groups
@@ -232,7 +257,8 @@ pub(in super::super) async fn queue(
             })
             .collect(),
         parked,
-        waiting: waits.iter().filter(|(_, wait)| wait.queue == queue).count(),
+        waiting,
+        is_waiting_of_store: counts.is_some(),
         queue,
     })
 }
@@ -284,6 +310,8 @@ pub(in super::super) async fn group(
 struct WaitRow {
     row: Row,
     due: RelativeTime,
+    /// Where it goes, if not to the queue that it is listed with.
+    to: Option<String>,
 }
 
 #[derive(Template)]
@@ -292,14 +320,14 @@ struct Waiting {
     layout: Layout,
     queues: BTreeMap<String, Vec<WaitRow>>,
     total: usize,
-    /// In a store, where the page cancels nothing.
     kept: Option<Kept>,
 }
 
 /// What waits in a store.
 struct Kept {
-    rows: Vec<WaitRow>,
     total: u64,
+    shown: usize,
+    is_cut: bool,
     fault: Option<String>,
 }
 
@@ -308,8 +336,9 @@ pub(in super::super) async fn waiting(
     web_request: WebRequest,
 ) -> Response {
     let now = Timestamp::now();
+    let mut queues: BTreeMap<String, Vec<WaitRow>> = BTreeMap::new();
     let kept = match &page.store {
-        Some(store) => Some(in_store(store.as_ref(), now).await),
+        Some(store) => Some(in_store(store.as_ref(), &mut queues, now).await),
         None => None,
     };
     let waits = match &kept {
@@ -317,11 +346,11 @@ pub(in super::super) async fn waiting(
         None => page.history.index().waits(now),
     };
     let total = waits.len();
-    let mut queues: BTreeMap<String, Vec<WaitRow>> = BTreeMap::new();
     for (due, wait) in waits.iter().take(MOST) {
         let row = WaitRow {
             row: Row::of(wait, now),
             due: RelativeTime::of(*due, now),
+            to: None,
         };
         queues.entry(wait.queue.clone()).or_default().push(row);
     }
@@ -333,46 +362,53 @@ pub(in super::super) async fn waiting(
     })
 }
 
-async fn in_store(store: &impl Store, now: Timestamp) -> Kept {
+async fn in_store(
+    store: &impl Store,
+    queues: &mut BTreeMap<String, Vec<WaitRow>>,
+    now: Timestamp,
+) -> Kept {
     let part = Part {
         from: None,
         limit: MOST,
         destination: None,
     };
-    match store.list(&part).await {
-        Ok(listing) => {
-            let rows = listing.messages.iter().map(|listed| {
-                let draft = listed.message.draft();
-                let properties = &draft.properties;
-                let id = properties.message_id().as_ref();
-                let event = Event {
-                    at: now,
-                    queue: match listed.message.destination() {
-                        Destination::Queue(queue) => queue,
-                        Destination::Exchange(exchange, _) => {
-                            format!("exchange {exchange}, routing key {}", draft.routing_key)
-                        }
-                    },
-                    message_id: id.map(|id| id.as_str().to_owned()),
-                    ..Event::default()
-                };
-                let due = i64::try_from(listed.due).unwrap_or(i64::MAX);
-                WaitRow {
-                    row: Row::of(&event, now),
-                    due: RelativeTime::of(Timestamp::from_millisecond(due).unwrap_or(now), now),
-                }
-            });
-            Kept {
-                rows: rows.collect(),
-                total: listing.total,
-                fault: None,
-            }
+    let listing = match store.list(&part).await {
+        Ok(listing) => listing,
+        Err(why) => {
+            return Kept {
+                total: 0,
+                shown: 0,
+                is_cut: false,
+                fault: Some(why.to_string()),
+            };
         }
-        Err(why) => Kept {
-            rows: Vec::new(),
-            total: 0,
-            fault: Some(why.to_string()),
-        },
+    };
+    for listed in &listing.messages {
+        let event = Event::to_stored_message(HistoryAction::Other, &listed.message);
+        // What was brought back early is due now, whatever it was to be.
+        let left = i64::try_from(listed.remaining.as_millis()).unwrap_or(i64::MAX);
+        let due = now.as_millisecond().saturating_add(left);
+        let draft = listed.message.draft();
+        let exchange = Some(&draft.exchange).filter(|exchange| !exchange.is_empty());
+        let row = WaitRow {
+            row: Row::of(&event, now),
+            due: RelativeTime::of(Timestamp::from_millisecond(due).unwrap_or(now), now),
+            to: exchange.map(|exchange| {
+                format!(
+                    "to the exchange {}, routing key {}",
+                    terminal_escape::line(exchange),
+                    terminal_escape::line(&draft.routing_key)
+                )
+            }),
+        };
+        queues.entry(event.queue).or_default().push(row);
+    }
+    let shown = listing.messages.len();
+    Kept {
+        total: listing.total,
+        shown,
+        is_cut: listing.total > shown as u64,
+        fault: None,
     }
 }
 
