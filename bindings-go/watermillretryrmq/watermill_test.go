@@ -478,7 +478,7 @@ func ownNode(t *testing.T) (url string, control func(command string) string) {
 	if number == "" {
 		t.FailNow() // node 0 belongs to all tests
 	}
-	t.Cleanup(func() { run("reset", number) })
+	t.Cleanup(func() { run("release", number) })
 	url, _, _ = strings.Cut(run("url", number), "\n")
 	return url, func(command string) string { return run(command, number) }
 }

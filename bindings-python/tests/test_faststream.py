@@ -587,8 +587,8 @@ class Node:
     def start(self) -> None:
         self._run("start")
 
-    def forget(self) -> None:
-        self._run("reset")
+    def release(self) -> None:
+        self._run("release")
 
 
 @pytest.mark.timeout(600)
@@ -623,7 +623,7 @@ def test_an_alarm_that_lasts_too_long_does_not_multiply_messages(
     try:
         asyncio.run(main())
     finally:
-        node.forget()
+        node.release()
 
 
 @pytest.mark.timeout(600)
@@ -660,4 +660,4 @@ def test_a_broker_that_is_killed_loses_nothing(every_broker: Broker, programs: l
     finally:
         for program in programs:
             program.process.kill()
-        node.forget()
+        node.release()

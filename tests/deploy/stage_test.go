@@ -116,7 +116,7 @@ func onOwnNode(t *testing.T, test func(t *testing.T, broker broker, control func
 			return strings.TrimSpace(string(out))
 		}
 		node := run("spawn", version)
-		t.Cleanup(func() { run("reset", version, node) })
+		t.Cleanup(func() { run("release", version, node) })
 		addresses := strings.Fields(run("url", version, node))
 		test(t, brokerAt(t, version, addresses[0], addresses[1]), func(verb string) { run(verb, version, node) })
 	})

@@ -22,7 +22,12 @@ const broker = async (command, ...more) => (await run(program, [...args, command
 
 test('a broker is killed while an application works: nothing is lost', { skip }, async (t) => {
   const node = await broker('spawn')
-  t.after(() => broker('reset', node))
+  let app
+  // In this order, or the application would connect to a node that may have been given to another test.
+  t.after(async () => {
+    await app?.close()
+    await broker('release', node)
+  })
   const [url] = (await broker('url', node)).split('\n')
   const handled = new Map()
   class Orders {
@@ -33,8 +38,7 @@ test('a broker is killed while an application works: nothing is lost', { skip },
   }
   method(Orders, 'handle', RetryConsume('orders', { dlx: true, retry: 'fixed(500ms, retries=5)', concurrency: 4 }))
   const App = module({ imports: [RetryRmqModule.forRoot(url)], providers: [Orders] })
-  const app = await NestFactory.createApplicationContext(App, { logger: silent, abortOnError: false })
-  t.after(() => app.close())
+  app = await NestFactory.createApplicationContext(App, { logger: silent, abortOnError: false })
   const publisher = app.get(RetryRmqPublisher)
   const confirmed = new Set()
   let stopped = false

@@ -4,7 +4,7 @@ use crate::control::NodeControl;
 use crate::{Broker, Version};
 use std::ops::Deref;
 
-/// A broker that belongs to one test, and goes, with its data, when it is dropped.
+/// A broker that belongs to one test. When it is dropped, it is emptied for another test, or goes.
 #[derive(Debug)]
 pub struct Node {
     broker: Broker,
@@ -41,7 +41,12 @@ impl Deref for Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        self.broker.control().run_blocking("kill");
-        self.broker.control().run_blocking("reset");
+        // What a test that failed has left behind may be anything.
+        let verb = if std::thread::panicking() {
+            "reset"
+        } else {
+            "release"
+        };
+        self.broker.control().run_blocking(verb);
     }
 }

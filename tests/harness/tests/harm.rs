@@ -1,10 +1,15 @@
 //! Brokers that are killed and networks that break, and tests that fail.
 
+use retryrmq_harness::lapin::options::QueueDeclareOptions;
+use retryrmq_harness::lapin::types::{AMQPValue, FieldTable};
 use retryrmq_harness::{
-    Amqp, CutProxy, Direction, Ledger, QueueType, Version, brokers, eventually, on_brokers,
-    on_every_broker,
+    Amqp, Broker, CutProxy, Direction, Ledger, Node, QueueType, Version, brokers, eventually,
+    on_brokers, on_brokers_where, on_every_broker,
 };
+use serde_json::json;
+use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -62,6 +67,100 @@ async fn a_node_can_be_given_settings() {
         );
     })
     .await;
+}
+
+/// A plugin that no other test wants, so that no other test is given the node between two lives.
+const PLUGIN: &str = "plugins = rabbitmq_event_exchange";
+
+#[tokio::test]
+async fn a_node_that_was_released_is_as_new() {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
+        let mut processes = HashSet::new();
+        for settings in [&[PLUGIN, "channel_max = 7"][..], &[PLUGIN], &[PLUGIN]] {
+            let node = broker.own_node(settings).await;
+            processes.insert(node.ctl(&["eval", "os:getpid()."]).await);
+            let channels = if settings.len() > 1 { 7 } else { 2047 };
+            is_as_new(&node, channels).await;
+            leave_traces(&node).await;
+        }
+        if !is_docker() {
+            assert_eq!(processes.len(), 1, "one process had all lives");
+        }
+    })
+    .await;
+}
+
+fn is_docker() -> bool {
+    let brokers = std::env::var("RETRYRMQ_TEST_BROKERS").unwrap_or_default();
+    let control = brokers.split('|').nth(3).unwrap_or_default();
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{control} available")]);
+    command.output().expect("sh is there").stdout == b"docker\n"
+}
+
+async fn is_as_new(node: &Node, channels: u16) {
+    let management = node.management();
+    for (path, names) in [
+        ("vhosts", "/"),
+        ("users", "guest"),
+        ("queues", ""),
+        ("policies", ""),
+    ] {
+        let all = management.get(path.into()).await.unwrap();
+        let all = all.as_array().unwrap().iter();
+        let all: Vec<_> = all.map(|one| one["name"].as_str().unwrap()).collect();
+        assert_eq!(all.join(" "), names, "{path}");
+    }
+    let tick = "application:get_env(rabbit, channel_tick_interval).";
+    assert_eq!(node.ctl(&["eval", tick]).await.trim(), "{ok,60000}");
+    let amqp = node.connect().await;
+    let configuration = amqp.connection().configuration();
+    assert_eq!(configuration.channel_max(), channels);
+    for kind in QueueType::ALL {
+        let queue = kind.to_string();
+        amqp.declare(&queue, kind).await;
+        assert_eq!(amqp.depth(&queue).await, Some(0), "{kind}");
+        // Not before the alarm is off.
+        amqp.publish(&queue, "1").await;
+        assert_eq!(amqp.take(&queue).await.unwrap().text(), "1");
+    }
+    amqp.close().await;
+}
+
+async fn leave_traces(node: &Node) {
+    let management = node.management();
+    let policy = json!({"pattern": "", "definition": {"max-length": 1}});
+    for (path, body) in [
+        ("vhosts/old", json!({"default_queue_type": "quorum"})),
+        (
+            "users/old",
+            json!({"password": "pw", "tags": "administrator"}),
+        ),
+        (
+            "permissions/old/old",
+            json!({"configure": "", "write": "", "read": ""}),
+        ),
+        ("policies/%2f/old", policy),
+    ] {
+        management.put(path.into(), body).await.unwrap();
+    }
+    let amqp = node.connect().await;
+    for kind in QueueType::ALL {
+        amqp.publish(&kind.to_string(), "old").await;
+    }
+    let mut stream = FieldTable::default();
+    stream.insert(
+        "x-queue-type".into(),
+        AMQPValue::LongString("stream".into()),
+    );
+    let durable = QueueDeclareOptions::durable();
+    let declared = amqp
+        .channel()
+        .queue_declare("stream".into(), durable, stream);
+    declared.await.unwrap();
+    let set = "application:set_env(rabbit, channel_tick_interval, 200).";
+    node.ctl(&["eval", set]).await;
+    node.raise_memory_alarm().await;
 }
 
 #[tokio::test]

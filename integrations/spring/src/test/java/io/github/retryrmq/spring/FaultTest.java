@@ -95,7 +95,7 @@ class FaultTest {
                 worker.kill();
             }
         } finally {
-            broker.reset();
+            broker.release();
         }
     }
 }

@@ -59,8 +59,8 @@ record TestBroker(String version, String url, String management, String control,
         run("start", series(), node);
     }
 
-    void reset() {
-        run("reset", series(), node);
+    void release() {
+        run("release", series(), node);
     }
 
     private String series() {
