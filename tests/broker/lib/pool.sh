@@ -1,7 +1,8 @@
 # Nodes for one test each. A test releases its node, which is emptied and kept for another test, because a new one costs four times the processor
 # time. Such a node is `idle`: a file of this name lists its plugins, and whoever removes the file has the node.
 
-IDLE_NODES=3 # of a version: each has 110 MB of memory, and does nothing
+FIRST_SPAWNED=10 # below are the numbers that people choose
+IDLE_NODES=3 # of a version: each has 150 MB of memory, and does nothing
 
 spawn() { # VERSION [LINE…]
     local n
@@ -10,7 +11,7 @@ spawn() { # VERSION [LINE…]
         "${KIND}_refill" "$1" "$n"
         wait_until_serving "$1" "$n"
     else
-        n=10 # below are the numbers that people choose
+        n=$FIRST_SPAWNED
         until mkdir -p "$STATE" && mkdir "$(node_dir "$1" "$n")" 2>/dev/null; do n=$((n + 1)); done
         start "$1" "$n" "${@:2}"
     fi
@@ -18,6 +19,7 @@ spawn() { # VERSION [LINE…]
 }
 
 release() { # VERSION N
+    (($2 >= FIRST_SPAWNED)) || die "$1 (node $2) was not spawned"
     local dir lines; dir=$(node_dir "$1" "$2") lines=$(cat "$(node_dir "$1" "$2")/extra.conf" 2>/dev/null || true)
     if [[ -e $dir/spent ]] || for_new_nodes "$lines" || ! "${KIND}_running" "$1" "$2" || ! "${KIND}_empty" "$1" "$2"; then
         reset "$1" "$2"
@@ -30,13 +32,16 @@ release() { # VERSION N
 }
 
 take_idle() { # VERSION [LINE…] → N
-    local dir lines; lines=$(printf '%s\n' "${@:2}")
+    local dir n lines; lines=$(printf '%s\n' "${@:2}")
     ! for_new_nodes "$lines" || return 1
     for dir in "$STATE/$1"-*; do
-        if [[ -e $dir/idle && $(cat "$dir/idle" 2>/dev/null) == "$(plugins_in "$lines")" ]] && rm "$dir/idle" 2>/dev/null; then
-            echo "${dir##*-}"
+        [[ -e $dir/idle && $(cat "$dir/idle" 2>/dev/null) == "$(plugins_in "$lines")" ]] && rm "$dir/idle" 2>/dev/null || continue
+        n=${dir##*-}
+        if "${KIND}_running" "$1" "$n"; then
+            echo "$n"
             return
         fi
+        reset "$1" "$n" # somebody has stopped it
     done
     return 1
 }
