@@ -11,8 +11,7 @@ use tokio::{
 };
 
 use super::value::{
-    FALSE, Reader, TRUE, Value, binary, boolean, described, list, map, null, small_int, string,
-    symbol, ubyte, uint,
+    FALSE, Reader, TRUE, Value, binary, boolean, described, list, null, string, symbol, ubyte, uint,
 };
 
 const MECHANISMS: u64 = 0x40;
