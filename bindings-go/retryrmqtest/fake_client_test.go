@@ -3,6 +3,8 @@ package retryrmqtest_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -203,7 +205,13 @@ func delivers(fake *retryrmqtest.FakeClient) <-chan delivered {
 func TestTheEndWaitsForARunningDelivery(t *testing.T) {
 	for name, end := range map[string]func(fake *retryrmqtest.FakeClient, end func() error) error{
 		"of the consumer": func(_ *retryrmqtest.FakeClient, end func() error) error { return end() },
-		"of the client":   func(fake *retryrmqtest.FakeClient, _ func() error) error { return fake.Close() },
+		"of the client": func(fake *retryrmqtest.FakeClient, end func() error) error {
+			err := fake.Close()
+			if ended := end(); !errors.Is(ended, retryrmq.ErrClosed) {
+				return fmt.Errorf("the consumer ended with %w", ended)
+			}
+			return err
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fake := retryrmqtest.NewFakeClient(t)
@@ -225,6 +233,9 @@ func TestTheEndWaitsForARunningDelivery(t *testing.T) {
 				if errors.Is(err, retryrmq.ErrClosed) || strings.Contains(err.Error(), "it has []") {
 					break
 				}
+			}
+			for range 1000 {
+				runtime.Gosched() // to an end that does not wait
 			}
 			select {
 			case err := <-ended:
