@@ -341,7 +341,7 @@ class FakeClient(Client):
 
         It is :func:`simulate` for one message: only the broker is simulated, and the clock jumps to the next attempt. The arguments are those
         of :meth:`publish`. The handler runs here, on this event loop. Raises :class:`InvalidOptionError` if no consumer of the queue runs
-        and no replaced app has a handler for it.
+        and no replaced app has a handler for it. Closing a consumer waits for its running deliveries up to ``drain_timeout``.
         """
         message = {**options, "body": body}
         delivery = object()
