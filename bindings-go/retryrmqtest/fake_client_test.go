@@ -162,7 +162,8 @@ func TestDeliverNamesTheQueuesThatAreConsumedWhenItWaitsInVain(t *testing.T) {
 	fake := retryrmqtest.NewFakeClient(t)
 	end := consumes(t, fake, func(context.Context, *retryrmq.Message) error { return nil })
 	_, err := fake.Deliver(t.Context(), "order", retryrmq.Publishing{})
-	if want := `the fake client has no consumer of "order"; it has ["orders"]`; !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), want) {
+	want := `the fake client has no consumer of "order"; it has ["orders"]`
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), want) {
 		t.Error(err)
 	}
 	if err := end(); err != nil {
