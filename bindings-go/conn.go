@@ -184,6 +184,9 @@ func (c *Conn) Close() error {
 	}
 	close(c.closing)
 	c.mu.Unlock()
+	if c.broker != nil {
+		c.broker.Closing()
+	}
 
 	c.calls.Wait()
 	if c.client != nil {

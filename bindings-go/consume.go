@@ -57,7 +57,7 @@ func (c *Conn) consume(ctx context.Context, queue string, handler Handler, batch
 	}
 	defer checked.Free()
 	if c != nil && c.broker != nil {
-		return c.consumeFromFake(ctx, queue, handler, batches, plan)
+		return c.consumeFromFake(ctx, queue, handler, batches, plan, time.Duration(checked.DrainTimeout))
 	}
 	until := time.Now()
 	callbacks := &readyCallbacks{ready: plan.ready, done: make(chan struct{})}

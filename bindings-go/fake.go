@@ -5,6 +5,8 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
@@ -14,8 +16,11 @@ type FakeBroker interface {
 	// Publish gets every message that a broker would not refuse, after all middleware. Its error is that of [Conn.Publish].
 	Publish(message Publishing) error
 	// Consuming is told of a consumer that has started. Each call of newSimulation makes an empty queue with its handler and its options. The
-	// returned function is called when the consumer ends.
+	// returned function is called when the consumer takes nothing more; newSimulation returns [ErrClosed] from then on. The consumer ends when
+	// its simulations are closed, at the latest after the drain timeout.
 	Consuming(queue string, newSimulation func() (*Simulation, error)) (ended func())
+	// Closing is called once, at the beginning of [Conn.Close].
+	Closing()
 	// Trouble is what [Conn.Trouble] returns.
 	Trouble() string
 }
@@ -64,12 +69,13 @@ func (c *Conn) publishToFake(message *Publishing, outgoing *native.Outgoing) err
 }
 
 // Consumes until ctx or the connection ends.
-func (c *Conn) consumeFromFake(ctx context.Context, queue string, handler Handler, batches BatchHandler, plan *plan) error {
+func (c *Conn) consumeFromFake(ctx context.Context, queue string, handler Handler, batches BatchHandler, plan *plan,
+	drain time.Duration) error {
 	if batches != nil {
 		handler = batches.ofOne
 	}
 	callbacks := &readyCallbacks{ready: plan.ready, done: make(chan struct{})}
-	err := c.runFake(ctx, queue, handler, plan, callbacks)
+	err := c.runFake(ctx, queue, handler, plan, drain, callbacks)
 	// After leave: a function of OnReady may call Close, which waits for leave.
 	if !callbacks.wait(userCodeTimeout) && err == nil {
 		err = userCodeLeft("OnReady", queue)
@@ -77,7 +83,7 @@ func (c *Conn) consumeFromFake(ctx context.Context, queue string, handler Handle
 	return err
 }
 
-func (c *Conn) runFake(ctx context.Context, queue string, handler Handler, plan *plan, callbacks *readyCallbacks) error {
+func (c *Conn) runFake(ctx context.Context, queue string, handler Handler, plan *plan, drain time.Duration, callbacks *readyCallbacks) error {
 	if err := c.enter(); err != nil {
 		return err
 	}
@@ -95,20 +101,91 @@ func (c *Conn) runFake(ctx context.Context, queue string, handler Handler, plan 
 			delete(c.consuming, queue)
 		}
 	}()
+	deliveries := newFakeDeliveries()
 	ended := c.broker.Consuming(queue, func() (*Simulation, error) {
-		simulation, err := plan.simulation(queue, handler)
-		if err == nil {
-			simulation.counted = func(step Step) { c.count(queue, step) }
+		if !deliveries.begin() {
+			return nil, ErrClosed
 		}
-		return simulation, err
+		simulation, err := plan.simulation(queue, deliveries.abandoning(handler))
+		if err != nil {
+			deliveries.end()
+			return nil, err
+		}
+		simulation.counted = func(step Step) { c.count(queue, step) }
+		simulation.drained, simulation.closed = deliveries.drained, sync.OnceFunc(deliveries.end)
+		return simulation, nil
 	})
-	defer ended()
 	callbacks.begin(func() {}, c.log, queue)
+	var err error
 	select {
 	case <-ctx.Done():
-		return nil
 	case <-c.closing:
-		return ErrClosed
+		err = ErrClosed
+	}
+	ended()
+	if left := deliveries.drain(drain); left > 0 {
+		err = handlersLeft(queue, left, left)
+	}
+	return err
+}
+
+// The simulations of a consumer that are not closed. Each delivers one message at a time.
+type fakeDeliveries struct {
+	mu      sync.Mutex
+	running int
+	ending  bool
+	// Closed when none runs any more, and none begins.
+	gone chan struct{}
+	// Ends when nobody waits for them any more.
+	drained context.Context
+	abandon context.CancelCauseFunc
+}
+
+func newFakeDeliveries() *fakeDeliveries {
+	d := &fakeDeliveries{gone: make(chan struct{})}
+	d.drained, d.abandon = context.WithCancelCause(context.Background())
+	return d
+}
+
+// False if the consumer takes nothing more.
+func (d *fakeDeliveries) begin() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.ending {
+		d.running++
+	}
+	return !d.ending
+}
+
+func (d *fakeDeliveries) end() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.running--; d.ending && d.running == 0 {
+		close(d.gone)
+	}
+}
+
+// Waits for those that run, up to the drain timeout. Returns how many still run.
+func (d *fakeDeliveries) drain(limit time.Duration) int {
+	d.mu.Lock()
+	if d.ending = true; d.running == 0 {
+		close(d.gone)
+	}
+	d.mu.Unlock()
+	waitAtMost(limit, d.gone)
+	d.mu.Lock()
+	left := d.running
+	d.mu.Unlock()
+	d.abandon(errDrained)
+	return left
+}
+
+// The handler, with a context that also ends when the drain timeout is over.
+func (d *fakeDeliveries) abandoning(handler Handler) Handler {
+	return func(ctx context.Context, m *Message) error {
+		ctx, cancel := context.WithCancelCause(ctx)
+		context.AfterFunc(d.drained, func() { cancel(errDrained) })
+		return handler(ctx, m)
 	}
 }
 

@@ -19,6 +19,10 @@ type Simulation struct {
 	published  int64
 	// Called after each attempt, if it is not nil.
 	counted func(Step)
+	// Ends when its consumer no longer waits for it; nil without a consumer.
+	drained context.Context
+	// Called when it is closed, if it is not nil.
+	closed func()
 }
 
 // Step is one attempt of a [Simulation].
@@ -139,6 +143,9 @@ func (s *Simulation) Step(ctx context.Context) (Step, bool, error) {
 	m := messages[0]
 	step := Step{Index: s.unmark(m), Message: m, At: time.Duration(s.simulation.Elapsed())}
 	step.Err = s.attempt(ctx, m)
+	if s.drained != nil && s.drained.Err() != nil { // the message is requeued, whatever the handler returned
+		return Step{}, false, errDrained
+	}
 	end := &native.End{What: native.Ack}
 	if step.Err != nil {
 		end = s.classifier.classify(step.Err, m)
@@ -188,5 +195,8 @@ func (s *Simulation) Elapsed() time.Duration {
 func (s *Simulation) Close() {
 	if s.isMade() {
 		s.simulation.Free()
+		if s.closed != nil {
+			s.closed()
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/retryrmq/retryrmq/bindings-go"
 )
@@ -57,25 +58,27 @@ func (f *FakeClient) SetPublishError(err error) {
 // Deliver runs the handler of queue on a message until the message has ended, with the real policy, and without waiting.
 //
 // It is [Simulate] for one message: only the broker is simulated, and the clock jumps to the next attempt. The handler runs on the caller's
-// goroutine. If no consumer of the queue runs yet, Deliver waits for one until ctx ends.
+// goroutine. If no consumer of the queue runs yet, Deliver waits for one until ctx ends, or for 10 seconds if ctx has no deadline. It returns
+// [retryrmq.ErrClosed] once the connection is closed. A consumer that ends waits for its deliveries up to its drain timeout; then Deliver
+// returns [retryrmq.ErrTimeout], as soon as the handler returns.
 func (f *FakeClient) Deliver(ctx context.Context, queue string, message retryrmq.Publishing) (*Result, error) {
-	newSimulation, err := f.broker.consumer(ctx, queue)
-	if err != nil {
-		return nil, err
-	}
-	simulation, err := newSimulation()
+	simulation, err := f.broker.simulation(ctx, queue)
 	if err != nil {
 		return nil, err
 	}
 	return run(ctx, queue, simulation, []retryrmq.Publishing{message})
 }
 
+// How long Deliver waits for a consumer if its context has no deadline. That of a test ends only with the test.
+var consumerTimeout = 10 * time.Second
+
 type fakeBroker struct {
 	mu           sync.Mutex
 	published    []retryrmq.Publishing
 	publishError error
 	consumers    []*fakeConsumer
-	// Closed when a consumer starts, and made anew.
+	closing      bool
+	// Closed when a consumer starts or the connection closes, and made anew.
 	changed chan struct{}
 }
 
@@ -98,13 +101,25 @@ func (b *fakeBroker) Consuming(queue string, newSimulation func() (*retryrmq.Sim
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.consumers = append(b.consumers, consumer)
-	close(b.changed)
-	b.changed = make(chan struct{})
+	b.tellChange()
 	return func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.consumers = slices.DeleteFunc(b.consumers, func(other *fakeConsumer) bool { return other == consumer })
 	}
+}
+
+func (b *fakeBroker) Closing() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closing = true
+	b.tellChange()
+}
+
+// The caller holds the lock.
+func (b *fakeBroker) tellChange() {
+	close(b.changed)
+	b.changed = make(chan struct{})
 }
 
 func (b *fakeBroker) Trouble() string {
@@ -116,24 +131,50 @@ func (b *fakeBroker) Trouble() string {
 	return b.publishError.Error()
 }
 
-// How its simulation is made.
-func (b *fakeBroker) consumer(ctx context.Context, queue string) (func() (*retryrmq.Simulation, error), error) {
-	for {
-		b.mu.Lock()
-		known := make([]string, 0, len(b.consumers))
-		for _, consumer := range b.consumers {
-			if consumer.queue == queue {
-				b.mu.Unlock()
-				return consumer.newSimulation, nil
-			}
-			known = append(known, fmt.Sprintf("%q", consumer.queue))
-		}
-		changed := b.changed
-		b.mu.Unlock()
+// A simulation of a consumer of the queue. Waits for one.
+func (b *fakeBroker) simulation(ctx context.Context, queue string) (*retryrmq.Simulation, error) {
+	simulation, changed, err := b.find(queue)
+	if simulation != nil || err != nil {
+		return simulation, err
+	}
+	if _, isLimited := ctx.Deadline(); !isLimited {
+		limited, cancel := context.WithTimeout(ctx, consumerTimeout)
+		defer cancel()
+		ctx = limited
+	}
+	for simulation == nil && err == nil {
 		select {
 		case <-changed:
+			simulation, changed, err = b.find(queue)
 		case <-ctx.Done():
-			return nil, fmt.Errorf("the fake client has no consumer of %q; it has [%s]: %w", queue, strings.Join(known, ", "), ctx.Err())
+			return nil, fmt.Errorf("the fake client has no consumer of %q; it has [%s]: %w", queue, strings.Join(b.known(), ", "), ctx.Err())
 		}
 	}
+	return simulation, err
+}
+
+// A simulation of a consumer of the queue, or nil, and what is closed at the next change.
+func (b *fakeBroker) find(queue string) (*retryrmq.Simulation, <-chan struct{}, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closing {
+		return nil, b.changed, retryrmq.ErrClosed
+	}
+	for _, consumer := range b.consumers {
+		if consumer.queue == queue {
+			simulation, err := consumer.newSimulation() // under the lock: the consumer cannot end before
+			return simulation, b.changed, err
+		}
+	}
+	return nil, b.changed, nil
+}
+
+func (b *fakeBroker) known() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	known := make([]string, 0, len(b.consumers))
+	for _, consumer := range b.consumers {
+		known = append(known, fmt.Sprintf("%q", consumer.queue))
+	}
+	return known
 }

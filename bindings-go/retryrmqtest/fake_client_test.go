@@ -3,6 +3,8 @@ package retryrmqtest_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -152,6 +154,130 @@ func TestDeliverWaitsForItsConsumerAndHandlersOfBatchesGetOne(t *testing.T) {
 	}
 	if err := fake.Publish(t.Context(), retryrmq.Publishing{RoutingKey: "orders"}); !errors.Is(err, retryrmq.ErrClosed) {
 		t.Error(err)
+	}
+}
+
+func TestDeliverNamesTheQueuesThatAreConsumedWhenItWaitsInVain(t *testing.T) {
+	defer retryrmqtest.SetConsumerTimeout(10 * time.Millisecond)()
+	fake := retryrmqtest.NewFakeClient(t)
+	end := consumes(t, fake, func(context.Context, *retryrmq.Message) error { return nil })
+	_, err := fake.Deliver(t.Context(), "order", retryrmq.Publishing{})
+	want := `the fake client has no consumer of "order"; it has ["orders"]`
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), want) {
+		t.Error(err)
+	}
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDeliverOnAClosedClientReturnsErrClosed(t *testing.T) {
+	fake := retryrmqtest.NewFakeClient(t)
+	waiting := make(chan error, 1)
+	go func() {
+		_, err := fake.Deliver(context.Background(), "orders", retryrmq.Publishing{})
+		waiting <- err
+	}()
+	if err := fake.Conn.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-waiting; !errors.Is(err, retryrmq.ErrClosed) {
+		t.Error(err)
+	}
+	if _, err := fake.Deliver(t.Context(), "orders", retryrmq.Publishing{}); !errors.Is(err, retryrmq.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+type delivered struct {
+	result *retryrmqtest.Result
+	err    error
+}
+
+func delivers(fake *retryrmqtest.FakeClient) <-chan delivered {
+	done := make(chan delivered, 1)
+	go func() {
+		result, err := fake.Deliver(context.Background(), "orders", retryrmq.Publishing{Body: []byte("7")})
+		done <- delivered{result, err}
+	}()
+	return done
+}
+
+func TestTheEndWaitsForARunningDelivery(t *testing.T) {
+	for name, end := range map[string]func(fake *retryrmqtest.FakeClient, end func() error) error{
+		"of the consumer": func(_ *retryrmqtest.FakeClient, end func() error) error { return end() },
+		"of the client": func(fake *retryrmqtest.FakeClient, end func() error) error {
+			err := fake.Close()
+			if ended := end(); !errors.Is(ended, retryrmq.ErrClosed) {
+				return fmt.Errorf("the consumer ended with %w", ended)
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fake := retryrmqtest.NewFakeClient(t)
+			begun, goOn := make(chan struct{}), make(chan struct{})
+			endConsumer := consumes(t, fake, func(ctx context.Context, m *retryrmq.Message) error {
+				close(begun)
+				<-goOn
+				return fake.Publish(ctx, retryrmq.Publishing{RoutingKey: "shipped", Body: m.Body})
+			})
+			delivery := delivers(fake)
+			<-begun
+			ended := make(chan error, 1)
+			go func() { ended <- end(fake, endConsumer) }()
+			// Once it takes nothing more, the end has begun.
+			for {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+				_, err := fake.Deliver(ctx, "other", retryrmq.Publishing{})
+				cancel()
+				if errors.Is(err, retryrmq.ErrClosed) || strings.Contains(err.Error(), "it has []") {
+					break
+				}
+			}
+			for range 1000 {
+				runtime.Gosched() // to an end that does not wait
+			}
+			select {
+			case err := <-ended:
+				t.Fatalf("it ended while the handler ran: %v", err)
+			default:
+			}
+			close(goOn)
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			if published := fake.Published(); len(published) != 1 || fake.Stats("orders").Acked != 1 {
+				t.Errorf("%+v", published)
+			}
+			if got := <-delivery; got.err != nil || len(got.result.Acked()) != 1 {
+				t.Error(got)
+			}
+		})
+	}
+}
+
+func TestTheEndWaitsNoLongerThanTheDrainTimeout(t *testing.T) {
+	fake := retryrmqtest.NewFakeClient(t)
+	begun, cause := make(chan struct{}), make(chan error, 1)
+	end := consumes(t, fake, func(ctx context.Context, _ *retryrmq.Message) error {
+		close(begun)
+		<-ctx.Done()
+		cause <- context.Cause(ctx)
+		return nil
+	}, retryrmq.DrainTimeout(10*time.Millisecond))
+	delivery := delivers(fake)
+	<-begun
+	err := end()
+	if want := `the drain timeout has left 1 handler of "orders" running; 1 message requeued unsettled`; !errors.Is(err, retryrmq.ErrTimeout) ||
+		!strings.Contains(err.Error(), want) {
+		t.Error(err)
+	}
+	if err := <-cause; !errors.Is(err, retryrmq.ErrTimeout) {
+		t.Error(err)
+	}
+	if got := <-delivery; !errors.Is(got.err, retryrmq.ErrTimeout) || fake.Stats("orders").Acked != 0 {
+		t.Error(got)
 	}
 }
 

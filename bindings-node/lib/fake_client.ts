@@ -2,14 +2,16 @@
 
 import { Client } from './client.js'
 import type { Consumer } from './consumer.js'
+import { timer } from './duration.js'
 import { ClosedError, InvalidOptionError, InvalidTypeError, callNative, kind } from './errors.js'
 import { type Message, messages } from './message.js'
 import { type Middleware, type PublishMiddleware, functions } from './middleware.js'
-import { type Client as NativeClient, type Connecting, type Subscription, native } from './native.js'
+import { type Client as NativeClient, type Connecting, type NotificationQueue, type Options, type Subscription, native } from './native.js'
 import { dispatcher } from './notifications.js'
 import { type BatchHandler, type BatchOptions, type ConsumerOptions, type Handler, type Plan, onlyKnown, plan } from './options.js'
 import type { Body, PublishOptions } from './publish.js'
 import { type Simulated, simulatePlanned } from './simulation.js'
+import { clearTimeout } from './timers.js'
 
 /** A message that was published through a {@link FakeClient}. */
 export interface Published {
@@ -54,11 +56,40 @@ const COUNTERS = [
 /** The subscription of a fake client. Nothing arrives on it: its client delivers to the handler itself. */
 class FakeSubscription implements Subscription {
   readonly #counts: Counts
+  /** How long closing waits for running deliveries, in milliseconds. */
+  readonly #drainTimeout: number
+  /** How many deliveries run. */
+  #running = 0
   #isClosed = false
+  /** Closed, and no delivery runs, or nobody waits for those that do. */
+  #hasEnded = false
+  #draining: NodeJS.Timeout | undefined
   #waiting: number | undefined
 
-  constructor(counts: Counts) {
+  constructor(counts: Counts, drainTimeout: number) {
     this.#counts = counts
+    this.#drainTimeout = drainTimeout
+  }
+
+  get isClosed(): boolean {
+    return this.#isClosed
+  }
+
+  /** Runs a delivery, for which closing waits. */
+  async during<T>(delivery: () => Promise<T>): Promise<T> {
+    this.#running++
+    try {
+      return await delivery()
+    } finally {
+      if (--this.#running === 0 && this.#isClosed) this.#end()
+    }
+  }
+
+  #end(): void {
+    this.#hasEnded = true
+    clearTimeout(this.#draining)
+    if (this.#waiting !== undefined) dispatcher().answer(this.#waiting)
+    this.#waiting = undefined
   }
 
   take(): null {
@@ -74,15 +105,18 @@ class FakeSubscription implements Subscription {
   giveBack(): void {}
 
   close(): void {
+    if (this.#isClosed) return
     this.#isClosed = true
-    if (this.#waiting !== undefined) dispatcher().answer(this.#waiting)
-    this.#waiting = undefined
+    if (this.#running === 0) this.#end()
+    else this.#draining = timer(this.#drainTimeout, () => this.#end())
   }
 
-  abandon(): void {}
+  abandon(): void {
+    this.#end()
+  }
 
   waitClosed(_: unknown, ticket: number): void {
-    if (this.#isClosed) dispatcher().answer(ticket)
+    if (this.#hasEnded) dispatcher().answer(ticket)
     else this.#waiting = ticket
   }
 
@@ -101,10 +135,13 @@ class FakeNative implements NativeClient {
   publishError: Error | undefined
   /** The queue that is being subscribed to. */
   subscribing = ''
+  /** The subscription that was made last. */
+  subscribed: FakeSubscription | undefined
   #isClosed = false
 
-  subscribe(_: unknown, ticket: number): Connecting {
-    dispatcher().answer(ticket, new FakeSubscription(this.countsOf(this.subscribing)))
+  subscribe(_: NotificationQueue, ticket: number, options: Options): Connecting {
+    this.subscribed = new FakeSubscription(this.countsOf(this.subscribing), options.drainTimeout)
+    dispatcher().answer(ticket, this.subscribed)
     return { giveUp: () => {} }
   }
 
@@ -164,8 +201,8 @@ const Made = Client as unknown as new (...given: unknown[]) => Client
 export class FakeClient extends Made {
   readonly #native: FakeNative
   readonly #middleware: readonly Middleware[]
-  /** The handlers of running consumers. */
-  readonly #plans = new Map<Consumer, Plan>()
+  /** The consumers that have not ended. */
+  readonly #running = new Map<Consumer, { planned: Plan; subscription: FakeSubscription }>()
 
   constructor(options: FakeOptions = {}) {
     if (typeof options !== 'object' || options === null) {
@@ -185,9 +222,11 @@ export class FakeClient extends Made {
   override async consume(options: ConsumerOptions | BatchOptions, handler: Handler | BatchHandler): Promise<Consumer> {
     const planned = plan(options, handler, this.#middleware)
     this.#native.subscribing = planned.queue
-    const consumer = await super.consume(options as ConsumerOptions, handler as Handler)
-    this.#plans.set(consumer, planned)
-    const forget = (): void => void this.#plans.delete(consumer)
+    const consuming = super.consume(options as ConsumerOptions, handler as Handler)
+    const subscription = this.#native.subscribed
+    const consumer = await consuming
+    if (subscription !== undefined) this.#running.set(consumer, { planned, subscription })
+    const forget = (): void => void this.#running.delete(consumer)
     consumer.closed.then(forget, forget)
     return consumer
   }
@@ -216,14 +255,20 @@ export class FakeClient extends Made {
    * Runs the handler of `queue` on a message until the message has ended, with the real policy, and without waiting.
    *
    * It is {@link simulate} for one message: only the broker is simulated, and the clock jumps to the next attempt. The arguments are those of
-   * `publish`. Rejects with {@link InvalidOptionError} if no consumer of the queue runs.
+   * `publish`. Rejects with {@link InvalidOptionError} if no consumer of the queue runs. Closing a consumer or the client waits for running
+   * deliveries up to `drainTimeout`.
    */
   async deliver(queue: string, body: Body, options: PublishOptions = {}): Promise<Simulated> {
-    const planned = [...this.#plans.values()].find((one) => one.queue === queue)
-    if (planned === undefined) {
-      const known = [...this.#plans.values()].map((one) => one.queue).join(', ') || 'none'
+    const consumers = [...this.#running.values()].filter(({ subscription }) => !subscription.isClosed)
+    const consumer = consumers.find(({ planned }) => planned.queue === queue)
+    if (consumer === undefined) {
+      const known = consumers.map(({ planned }) => planned.queue).join(', ') || 'none'
       throw new InvalidOptionError(`the fake client has no consumer of ${queue}; it has ${known}`)
     }
+    return consumer.subscription.during(() => this.#deliver(consumer.planned, queue, body, options))
+  }
+
+  async #deliver(planned: Plan, queue: string, body: Body, options: PublishOptions): Promise<Simulated> {
     const result = await simulatePlanned(planned, [{ ...options, body }])
     const counts = this.#native.countsOf(queue)
     const count = (name: string): void => void counts.set(name, (counts.get(name) ?? 0) + 1)

@@ -45,6 +45,7 @@ export interface Options {
   readonly concurrency: number
   readonly batch: number | null
   readonly handlerTimeout: number | null
+  readonly drainTimeout: number
   readonly hasRules: boolean
 }
 

@@ -88,6 +88,12 @@ impl Options {
         self.consumer.configured_handler_timeout().map(ms)
     }
 
+    /// How long closing waits for running handlers, in milliseconds.
+    #[napi(getter, catch_unwind)]
+    pub fn drain_timeout(&self) -> f64 {
+        ms(self.consumer.configured_drain_timeout())
+    }
+
     /// Whether rules need the types of an error.
     #[napi(getter, catch_unwind)]
     pub fn has_rules(&self) -> bool {

@@ -116,6 +116,166 @@ def test_run_returns_when_the_consumer_or_the_client_is_closed() -> None:
     asyncio.run(main())
 
 
+def test_a_closed_client_starts_no_consumer() -> None:
+    async def main() -> None:
+        fake = FakeClient()
+        consumer, blocking = fake.consume("orders", lambda msg: None), fake.blocking.consume("orders", lambda msg: None)
+        await fake.close()
+        with pytest.raises(retryrmq.ClosedError, match="the client is closed"):
+            await consumer.start()
+        with pytest.raises(retryrmq.ClosedError, match="the client is closed"):
+            await asyncio.wait_for(consumer.run(), 30)
+        with pytest.raises(retryrmq.ClosedError, match="the client is closed"):
+            blocking.start()
+
+    asyncio.run(main())
+
+
+class _Held:
+    """A handler that publishes when it is let go."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self.begun, self.let_go = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, msg: retryrmq.Message) -> None:
+        self.begun.set()
+        await self.let_go.wait()
+        await self.client.publish("shipped", msg.body)
+
+
+async def _a_few_turns() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def test_closing_a_consumer_waits_for_its_running_delivery() -> None:
+    async def main() -> None:
+        fake = FakeClient()
+        handle = _Held(fake)
+        consumer = await fake.consume("orders", handle).start()
+        running = asyncio.create_task(consumer.run())
+        delivery = asyncio.create_task(fake.deliver("orders", "7"))
+        await handle.begun.wait()
+        closing = asyncio.create_task(consumer.close())
+        await _a_few_turns()
+        assert not closing.done()
+        assert not running.done()
+        with pytest.raises(retryrmq.InvalidOptionError, match="no handler for `queue` 'orders'"):
+            await fake.deliver("orders", "8")
+        handle.let_go.set()
+        await asyncio.wait_for(asyncio.gather(closing, running), 30)
+        assert (consumer.stats().acked, len(fake.published)) == (1, 1)
+        assert (await delivery).acked
+
+    asyncio.run(main())
+
+
+def test_an_app_publishes_while_its_deliveries_end() -> None:
+    app = retryrmq.App("amqp://127.0.0.1:1", wait=False)
+    handle = _Held(app)
+    app.consume("orders")(handle)
+
+    async def let_go_later() -> None:
+        await _a_few_turns()
+        handle.let_go.set()
+
+    async def main() -> None:
+        fake = FakeClient()
+        with fake.replace(app):
+            async with app:
+                delivery = asyncio.create_task(fake.deliver("orders", "7"))
+                await handle.begun.wait()
+                letting_go = asyncio.create_task(let_go_later())
+            await letting_go
+            assert (await delivery).acked
+            assert len(fake.published) == 1
+
+    asyncio.run(main())
+
+
+def test_closing_waits_no_longer_than_the_drain_timeout_and_stop_not_at_all() -> None:
+    async def main() -> None:
+        fake = FakeClient()
+        for end in ("close", "stop"):
+            handle = _Held(fake)
+            consumer = await fake.consume("orders", handle, drain_timeout="10ms" if end == "close" else "1h").start()
+            delivery = asyncio.create_task(fake.deliver("orders", "7"))
+            await handle.begun.wait()
+            if end == "close":
+                await asyncio.wait_for(consumer.close(), 30)
+            else:
+                consumer.stop()
+            await asyncio.wait_for(consumer.wait_closed(), 30)
+            assert not delivery.done()
+            handle.let_go.set()
+            await delivery
+
+    asyncio.run(main())
+
+
+def test_a_client_closes_at_once_and_run_waits_for_the_running_delivery() -> None:
+    async def main() -> None:
+        fake = FakeClient()
+        handle = _Held(fake)
+        consumer = await fake.consume("orders", handle).start()
+        running = asyncio.create_task(consumer.run())
+        delivery = asyncio.create_task(fake.deliver("orders", "7"))
+        await handle.begun.wait()
+        await asyncio.wait_for(fake.close(), 30)
+        await _a_few_turns()
+        assert not running.done()
+        handle.let_go.set()
+        await asyncio.wait_for(running, 30)
+        assert isinstance((await delivery).attempts[0].error, retryrmq.ClosedError)
+
+    asyncio.run(main())
+
+
+def test_a_handler_may_close_its_own_consumer() -> None:
+    async def main() -> None:
+        fake = FakeClient()
+
+        async def handle(msg: retryrmq.Message) -> None:
+            await asyncio.create_task(consumer.close())
+            await fake.publish("shipped", msg.body)
+
+        consumer = await fake.consume("orders", handle, drain_timeout="1h").start()
+        assert (await asyncio.wait_for(fake.deliver("orders", "7"), 30)).acked
+        await asyncio.wait_for(consumer.wait_closed(), 30)
+        assert len(fake.published) == 1
+
+    asyncio.run(main())
+
+
+def test_closing_a_consumer_of_threads_waits_for_its_running_delivery() -> None:
+    fake = FakeClient()
+    client, begun, let_go = fake.blocking, threading.Event(), threading.Event()
+
+    def handle(msg: retryrmq.Message) -> None:
+        begun.set()
+        assert let_go.wait(30)
+        client.publish("done", msg.text())
+
+    consumer = client.consume("orders", handle).start()
+    delivering = threading.Thread(target=fake.deliver_blocking, args=("orders", "7"))
+    delivering.start()
+    assert begun.wait(30)
+    closing = threading.Thread(target=consumer.close)
+    closing.start()
+    while fake._fake.consumers:
+        assert closing.is_alive()
+    assert closing.is_alive()
+    let_go.set()
+    closing.join(30)
+    assert not closing.is_alive()
+    assert (consumer.stats().acked, len(fake.published)) == (1, 1)
+    delivering.join(30)
+
+    own = client.consume("own", lambda msg: own.close(), drain_timeout="1h").start()
+    assert fake.deliver_blocking("own", "8").acked
+
+
 def test_threads_share_its_messages_and_handlers() -> None:
     fake = FakeClient()
     client, handled = fake.blocking, []

@@ -111,6 +111,63 @@ test('close ends its consumers, run and publishing', async () => {
   await assert.rejects(fake.consume(orders, () => {}), ClosedError)
 })
 
+/** A handler that publishes when it is let go. */
+function held(fake) {
+  let letGo, begin
+  const goOn = new Promise((resolve) => (letGo = resolve))
+  const begun = new Promise((resolve) => (begin = resolve))
+  const handler = async (msg) => {
+    begin()
+    await goOn
+    await fake.publish('shipped', msg.body)
+  }
+  return { handler, begun, letGo }
+}
+
+for (const [name, end] of [
+  ['a consumer', (_, consumer) => consumer.close()],
+  ['a client', (fake) => fake.close()],
+]) {
+  test(`closing ${name} waits for its running delivery`, async () => {
+    const fake = new FakeClient()
+    const { handler, begun, letGo } = held(fake)
+    const consumer = await fake.consume(orders, handler)
+    const delivery = fake.deliver('orders', '7')
+    await begun
+    let hasEnded = false
+    const ending = end(fake, consumer).then(() => (hasEnded = true))
+    for (let turn = 0; turn < 20; turn++) await new Promise(setImmediate)
+    assert.ok(!hasEnded)
+    await assert.rejects(fake.deliver('orders', '8'), /no consumer of orders; it has none/)
+    letGo()
+    await ending
+    await consumer.closed
+    assert.deepEqual([fake.published.length, consumer.stats().acked], [1, 1])
+    assert.equal((await delivery).acked.length, 1)
+    await fake.close()
+  })
+}
+
+test('closing waits no longer than the drain timeout, and stop not at all', async () => {
+  const fake = new FakeClient()
+  for (const [drainTimeout, end] of [
+    ['10ms', (consumer) => consumer.close()],
+    ['1h', (consumer) => consumer.stop()],
+  ]) {
+    const { handler, begun, letGo } = held(fake)
+    const consumer = await fake.consume({ ...orders, drainTimeout }, handler)
+    let isDone = false
+    const delivery = fake.deliver('orders', '7').finally(() => (isDone = true))
+    await begun
+    await end(consumer)
+    await consumer.closed
+    assert.ok(!isDone)
+    letGo()
+    await delivery
+  }
+  await fake.close()
+})
+
 test('a signal ends a consumer', async () => {
   const fake = new FakeClient()
   const controller = new AbortController()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import contextvars
 import copy
 import threading
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from datetime import timedelta
-from types import MappingProxyType
+from types import MappingProxyType, TracebackType
 from typing import Any, cast
 
 from . import _native
@@ -24,6 +26,7 @@ from ._simulation import (
     plan_of,
     run_simulation,
 )
+from ._thread_workers import until_done
 from ._typing import Unpack
 from ._unawaited import must_be_awaited
 from .app import App, is_on_a_loop, simulated_client
@@ -38,6 +41,8 @@ _CLOSED = "the client is closed; connect a new one"
 
 #: The attempt in whose handler this code runs.
 _attempt: contextvars.ContextVar[CurrentAttempt | None] = contextvars.ContextVar("retryrmq.fake_attempt", default=None)
+#: The deliveries in whose handlers this code runs.
+_deliveries: contextvars.ContextVar[tuple[object, ...]] = contextvars.ContextVar("retryrmq.fake_deliveries", default=())
 
 
 class _FakeBroker:
@@ -48,6 +53,8 @@ class _FakeBroker:
         self.publish_error: Exception | None = None
         self.consumers: list[_FakeClosing] = []
         self.replaced: list[App] = []
+        #: Held while a consumer begins, ends or gets a delivery: threads and event loops share the consumers.
+        self.lock = threading.Lock()
         self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def count(self, queue: str, result: Simulated) -> None:
@@ -56,6 +63,14 @@ class _FakeBroker:
             counts["delivered"] += 1
             counts["failed"] += attempt.became not in ("acked", "deferred")
             counts[attempt.became] += 1
+
+    def begin_delivery(self, queue: str, delivery: object) -> _FakeClosing | None:
+        """The consumer of the queue; its end waits for the delivery from now on. ``None`` if no consumer of the queue runs."""
+        with self.lock:
+            consumer = next((consumer for consumer in self.consumers if consumer._plan.queue == queue), None)
+            if consumer is not None:
+                consumer._running.add(delivery)
+            return consumer
 
     def stats(self, queue: str) -> Stats:
         return Stats(**{counter.name: self._counts[queue][counter.name] for counter in fields(Stats)})
@@ -85,10 +100,11 @@ class _FakeNative:
         return DoneOperation()
 
     def close(self) -> DoneOperation:
-        self._is_closed = True
-        for consumer in tuple(self.broker.consumers):
-            if consumer._native is self:
-                consumer._end(abandon=True)
+        with self.broker.lock:
+            self._is_closed = True
+            own = [consumer for consumer in self.broker.consumers if consumer._native is self]
+        for consumer in own:
+            consumer._end(abandon=False)
         return DoneOperation()
 
     def trouble(self) -> str | None:
@@ -111,27 +127,65 @@ class _FakeClosing:
     _native: Any
     _plan: Plan
     _closed: bool
-    #: Whether it has ended; ``None`` before its start.
-    _ended: asyncio.Event | threading.Event | None
+    #: Done when it takes nothing more; ``None`` before its start.
+    _closing: concurrent.futures.Future[None] | None = None
+    #: Done when it takes nothing more and no delivery runs, or when nobody waits for those that run.
+    _drained: concurrent.futures.Future[None]
+    #: The deliveries that run.
+    _running: set[object]
+    #: When the drain ends.
+    _deadline = 0.0
 
-    def _begin(self, ended: asyncio.Event | threading.Event) -> None:
+    def _begin(self) -> None:
         if self._plan.handler is None:
             raise InvalidTypeError("a fake client delivers only to a handler; pass one to `consume`")
-        self._ended = ended
-        self._broker.consumers.append(self)
+        with self._broker.lock:
+            if self._closed or self._closing is not None:
+                return
+            if self._native._is_closed:
+                raise ClosedError(_CLOSED)
+            self._closing, self._drained, self._running = (
+                concurrent.futures.Future(),
+                concurrent.futures.Future(),
+                set(),
+            )
+            self._broker.consumers.append(self)
 
     def _end(self, abandon: bool) -> None:
-        self._closed = True
-        if self._ended is not None and self in self._broker.consumers:
-            self._broker.consumers.remove(self)
-            self._ended.set()
+        with self._broker.lock:
+            self._closed = True
+            if self._closing is None:
+                return
+            if not self._closing.done():
+                self._broker.consumers.remove(self)
+                self._deadline = time.monotonic() + self._plan.native.drain_timeout
+                self._closing.set_result(None)
+            self._check_drained(abandon)
+
+    def _end_delivery(self, delivery: object) -> None:
+        with self._broker.lock:
+            self._running.discard(delivery)
+            self._check_drained(abandon=False)
+
+    def _check_drained(self, abandon: bool) -> None:
+        """The caller holds the lock."""
+        if self._closed and (abandon or not self._running) and not self._drained.done():
+            self._drained.set_result(None)
+
+    @property
+    def _is_within(self) -> bool:
+        """Whether its handler, or a task of it, runs here: it cannot wait for its own end."""
+        return self._closing is not None and not self._running.isdisjoint(_deliveries.get())
+
+    def _drain_left(self) -> float:
+        return max(self._deadline - time.monotonic(), 0.0)
 
     @property
     def _has_ended(self) -> bool:
-        return self._closed and self._ended is not None
+        return self._closed and self._closing is not None
 
     def stats(self) -> Stats:
-        if self._ended is None:
+        if self._closing is None:
             raise ClosedError("this consumer is not consuming; use it in `async with`, or iterate over it")
         return self._broker.stats(self._plan.queue)
 
@@ -143,37 +197,64 @@ class _FakeClosing:
 class _FakeConsumer(_FakeClosing, Consumer):
     """Its handler gets what is delivered between its start and its end."""
 
-    _ended = None
-
     async def _start(self) -> None:
         self._refuse_closed()
-        if self._ended is None:
-            self._begin(asyncio.Event())
+        self._begin()
+        self._refuse_closed()  # closed meanwhile, on another thread
 
     @must_be_awaited("consumer.wait_closed")
     async def wait_closed(self) -> None:
-        if isinstance(self._ended, asyncio.Event):
-            await self._ended.wait()
+        if self._closing is not None:
+            await until_done(self._closing, None)
+            await until_done(self._drained, self._drain_left())
+
+    @must_be_awaited("consumer.close")
+    async def close(self) -> None:
+        self._end(abandon=False)
+        if not self._is_within:
+            await self.wait_closed()
 
     def _start_drain(self) -> None:
         self._end(abandon=False)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
 
 class _FakeBlockingConsumer(_FakeClosing, BlockingConsumer):
     """Its handler gets what is delivered between its start and its end."""
 
-    _ended = None
-
     def _start(self) -> None:
         self._refuse_closed()
-        if self._ended is None:
-            self._begin(threading.Event())
+        self._begin()
+        self._refuse_closed()  # closed meanwhile, on another thread
 
     def run(self) -> None:
-        if not self._has_ended:
-            self.start()
-        if isinstance(self._ended, threading.Event):
-            self._ended.wait()
+        try:
+            if not self._has_ended:
+                self.start()
+            self._wait_until_drained()
+        except KeyboardInterrupt:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._end(abandon=False)
+        if not self._is_within:
+            self._wait_until_drained()
+
+    def _wait_until_drained(self) -> None:
+        if self._closing is not None:
+            self._closing.result()
+            with contextlib.suppress(concurrent.futures.TimeoutError):
+                self._drained.result(self._drain_left())
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def _connection(broker: _FakeBroker) -> _native.Client:
@@ -260,17 +341,30 @@ class FakeClient(Client):
 
         It is :func:`simulate` for one message: only the broker is simulated, and the clock jumps to the next attempt. The arguments are those
         of :meth:`publish`. The handler runs here, on this event loop. Raises :class:`InvalidOptionError` if no consumer of the queue runs
-        and no replaced app has a handler for it.
+        and no replaced app has a handler for it. Closing a consumer waits for its running deliveries up to ``drain_timeout``.
         """
         message = {**options, "body": body}
-        consumers = [consumer._plan for consumer in self._fake.consumers]
+        delivery = object()
+        consumer = self._fake.begin_delivery(queue, delivery)
+        try:
+            return await self._deliver(queue, message, consumer, delivery)
+        finally:
+            if consumer is not None:
+                consumer._end_delivery(delivery)
+
+    async def _deliver(self, queue: str, message: Any, consumer: _FakeClosing | None, delivery: object) -> Simulated:
         apps = {id(plan): app for app in self._fake.replaced for plan in app._plans}
-        known = [*consumers, *(plan for app in self._fake.replaced for plan in app._plans)]
-        plan = plan_of(queue, known, "the fake client")
+        if consumer is None:
+            known = [consumer._plan for consumer in tuple(self._fake.consumers)]
+            known += [plan for app in self._fake.replaced for plan in app._plans]
+            plan = plan_of(queue, known, "the fake client")
+        else:
+            plan = consumer._plan
         app = apps.get(id(plan))
 
         def enter(attempt: CurrentAttempt) -> None:
             _attempt.set(attempt)
+            _deliveries.set((*_deliveries.get(), delivery))
             if app is not None:  # which need not run
                 simulated_client.set((app, app._client or self))
 

@@ -36,8 +36,8 @@ _WAIT_SLICE = 0.25
 _MAX_STUCK = 8
 
 
-async def until_done(future: concurrent.futures.Future[None], seconds: float) -> None:
-    """Waits on the event loop for a future of threads, for at most this many seconds."""
+async def until_done(future: concurrent.futures.Future[None], seconds: float | None) -> None:
+    """Waits on the event loop for a future of threads, for at most this many seconds, or without a limit."""
     loop, done = asyncio.get_running_loop(), asyncio.Event()
 
     def tell(_: concurrent.futures.Future[None]) -> None:
