@@ -37,7 +37,10 @@ pub(super) struct StoredMessage {
     pub(super) error: String,
     pub(super) error_type: String,
     pub(super) delay_ms: u64,
-    pub(super) remaining_ms: u64,
+    remaining_ms: u64,
+    /// When we were told so.
+    #[serde(skip, default = "SystemTime::now")]
+    listed: SystemTime,
     pub(super) bytes: u64,
     pub(super) body: Option<String>,
     /// A body that is no text.
@@ -66,7 +69,8 @@ pub(super) struct Asked<T> {
 impl StoredMessage {
     /// When it comes back. One that was brought back early is due now, whatever it was to be.
     pub(super) fn due(&self) -> Option<SystemTime> {
-        SystemTime::now().checked_add(Duration::from_millis(self.remaining_ms))
+        self.listed
+            .checked_add(Duration::from_millis(self.remaining_ms))
     }
 
     pub(super) fn mark(&self) -> &str {
