@@ -539,6 +539,32 @@ fn drafts(count: usize) -> Vec<StoredMessage> {
         .collect()
 }
 
+/// Begins to park so many.
+fn cancel_all(vhost: &Vhost, path: &str, count: usize) -> tokio::process::Child {
+    tokio::process::Command::new(built_command())
+        .env("RETRYRMQ_URL", vhost.url())
+        .args(["waiting", "cancel", "orders", "--yes", "--store", path])
+        .args((1..count).map(|number| format!("--id=m{number}")))
+        .stderr(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap()
+}
+
+fn send(process: u32, signal: Signal) {
+    let pid = rustix::process::Pid::from_raw(process.cast_signed());
+    rustix::process::kill_process(pid.unwrap(), signal).unwrap();
+}
+
+/// The program that a process runs.
+fn child_of(process: u32) -> u32 {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let children: String = tasks
+        .map(|task| std::fs::read_to_string(task.unwrap().path().join("children")).unwrap())
+        .collect();
+    children.split_whitespace().next().unwrap().parse().unwrap()
+}
+
 #[tokio::test]
 async fn who_stops_a_cancel_keeps_each_message_in_one_place() {
     const ALL: usize = 1_000;
@@ -617,20 +643,13 @@ async fn who_stops_a_cancel_keeps_each_message_in_one_place() {
         depth(&amqp, "orders.parked", 1).await;
         assert_eq!(waiting(&store).await, Ok(ALL as u64 - 1));
 
-        let cancel = tokio::process::Command::new(built_command())
-            .env("RETRYRMQ_URL", vhost.url())
-            .args(["waiting", "cancel", "orders", "--yes", "--store", path])
-            .args((1..ALL).map(|number| format!("--id=m{number}")))
-            .stderr(std::process::Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
+        let cancel = cancel_all(&vhost, path, ALL);
+        // More than one, after the first.
         eventually(DEADLINE, "some are parked", || async {
-            amqp.depth("orders.parked").await > Some(1)
+            amqp.depth("orders.parked").await > Some(2)
         })
         .await;
-        let pid = rustix::process::Pid::from_raw(cancel.id().unwrap().cast_signed());
-        rustix::process::kill_process(pid.unwrap(), Signal::TERM).unwrap();
+        send(cancel.id().unwrap(), Signal::TERM);
         let done = cancel.wait_with_output().await.unwrap();
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
         assert_eq!(done.status.code(), Some(130), "{said}");
@@ -654,6 +673,23 @@ async fn who_stops_a_cancel_keeps_each_message_in_one_place() {
                 .iter()
                 .all(|one| !one.claimed && one.remaining > HOUR)
         );
+
+        // What was moved is told, too, if somebody kills the program that does it.
+        let cancel = cancel_all(&vhost, path, ALL);
+        let before = u32::try_from(ALL - left).unwrap();
+        eventually(DEADLINE, "more are parked", || async {
+            amqp.depth("orders.parked").await > Some(before + 2)
+        })
+        .await;
+        send(child_of(cancel.id().unwrap()), Signal::KILL);
+        let done = cancel.wait_with_output().await.unwrap();
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(1), "{said}");
+        assert!(said.contains("ended early (signal: 9"), "{said}");
+        let told = said.split(" messages taken out").next().unwrap();
+        let told: u32 = told.rsplit(' ').next().unwrap().parse().unwrap();
+        let parked = amqp.depth("orders.parked").await.unwrap();
+        assert!(told > 0 && told <= parked - before, "{said}");
     })
     .await;
 }
