@@ -54,4 +54,4 @@ pub use service_event::{
 };
 pub use settings::{Settings, first};
 pub use systemd::{tell_stopping, tell_systemd};
-pub use waiting::StoreInspector;
+pub use waiting::{Moved, StoreInspector};

@@ -5,14 +5,16 @@ use std::{
     net::{Ipv4Addr, SocketAddr, SocketAddrV4},
     num::NonZeroU16,
     path::{Path, PathBuf},
+    pin::pin,
     process::ExitCode,
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use bytesize::ByteSize;
 use clap::{ArgAction, Parser};
 use retryrmq::{Client, ErrorKind};
 use retryrmq_serve::{
-    LogFormat, Service, ServiceConfig, ServiceOptions, StoreInspector, first, schema,
+    LogFormat, Moved, Service, ServiceConfig, ServiceOptions, StoreInspector, first, schema,
     start_logging, store, tell_stopping, tell_systemd,
 };
 use tokio::signal::unix::{SignalKind, signal};
@@ -51,23 +53,28 @@ struct Options {
     waiting: bool,
 
     /// With --waiting: only what comes back to this queue
-    #[arg(long, requires = "waiting", value_name = "QUEUE")]
+    #[arg(
+        long,
+        requires = "waiting",
+        value_name = "QUEUE",
+        allow_hyphen_values = true
+    )]
     queue: Option<String>,
 
     /// Only show the message with this id, which --waiting lists, with its body: a JSON object
-    #[arg(long, requires = "config", value_name = "ID", group = "look", conflicts_with_all = ["check", "schema"])]
+    #[arg(long, requires = "config", value_name = "ID", allow_hyphen_values = true, group = "look", conflicts_with_all = ["check", "schema"])]
     show: Option<String>,
 
     /// Only make messages in the store due now, for a running service to bring back; `-` reads ids from standard input, one a line
-    #[arg(long, requires = "config", value_name = "ID", group = "look", conflicts_with_all = ["check", "schema"])]
+    #[arg(long, requires = "config", value_name = "ID", allow_hyphen_values = true, group = "look", conflicts_with_all = ["check", "schema"])]
     flush: Option<String>,
 
     /// Only take messages out of the store, and park them as `requested`; `-` reads ids from standard input, one a line
-    #[arg(long, requires = "config", value_name = "ID", group = "look", conflicts_with_all = ["check", "schema"])]
+    #[arg(long, requires = "config", value_name = "ID", allow_hyphen_values = true, group = "look", conflicts_with_all = ["check", "schema"])]
     park: Option<String>,
 
     /// Only delete the message with this id, which --waiting lists, from the store, for good
-    #[arg(long, requires = "config", value_name = "ID", group = "look", conflicts_with_all = ["check", "schema"])]
+    #[arg(long, requires = "config", value_name = "ID", allow_hyphen_values = true, group = "look", conflicts_with_all = ["check", "schema"])]
     cancel: Option<String>,
 
     /// Where the page for people, /metrics, /healthz and /readyz are served [default: 127.0.0.1:9419]
@@ -210,34 +217,41 @@ fn only_looks(options: &Options) -> bool {
     *waiting || [show, flush, park, cancel].iter().any(|id| id.is_some())
 }
 
-/// Looks at the store, and changes what it is told to.
-async fn look(options: &Options, service_config: &ServiceConfig, url: &str) -> ExitCode {
+/// Looks at the store, and changes what it is told to, until `stop` is set.
+async fn look(
+    options: &Options,
+    service_config: &ServiceConfig,
+    url: &str,
+    stop: &AtomicBool,
+) -> ExitCode {
     let line = |line: String| _ = say(&line);
     let done = async {
         let waiting = StoreInspector::open(service_config, url)?;
         if let Some(id) = &options.show {
-            return waiting.show(id, line).await.map(|()| true);
+            return waiting.show(id, line).await.map(|()| Moved::All);
         }
         if let Some(ids) = &options.flush {
-            return waiting.flush(&read_ids(ids)?, line).await;
+            return waiting.flush(&read_ids(ids)?, stop, line).await;
         }
         if let Some(ids) = &options.park {
             let ids = read_ids(ids)?;
             let client = Client::connect(url).await;
             let client = client.map_err(|error| store::Error::Away(error.to_string()))?;
-            let parked = waiting.park(&ids, &client, line).await;
+            let parked = waiting.park(&ids, &client, stop, line).await;
             client.close().await;
             return parked;
         }
         if let Some(id) = &options.cancel {
-            return waiting.cancel(id).await.map(|()| true);
+            return waiting.cancel(id).await.map(|()| Moved::All);
         }
         let listed = waiting.list(options.queue.as_deref(), line).await;
-        listed.map(|()| true)
+        listed.map(|()| Moved::All)
     };
     match done.await {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(REFUSED),
+        Ok(Moved::All) => ExitCode::SUCCESS,
+        Ok(Moved::Twice) => ExitCode::from(FAILED),
+        Ok(Moved::Partly) => ExitCode::from(REFUSED),
+        Ok(Moved::Stopped) => ExitCode::from(INTERRUPTED),
         Err(why @ store::Error::Configuration(_)) => fault(&why.to_string(), USAGE),
         Err(why @ store::Error::Away(_)) => fault(&why.to_string(), UNCONNECTED),
         Err(why) => fault(&why.to_string(), REFUSED),
@@ -262,8 +276,18 @@ async fn run(options: Options, service_config: &ServiceConfig) -> ExitCode {
     let url = first(options.url.clone(), settings.url);
     let url = url.as_deref().unwrap_or("amqp://localhost").trim();
     if only_looks(&options) {
+        let stop = AtomicBool::new(false);
+        let mut looking = pin!(look(&options, service_config, url, &stop));
+        tokio::select! {
+            code = &mut looking => return code,
+            () = asked.end(|| ()) => stop.store(true, Ordering::Relaxed),
+        }
+        if options.flush.is_none() && options.park.is_none() {
+            return ExitCode::from(INTERRUPTED);
+        }
+        // A message that is cut off in the middle would come back too early, or twice.
         return tokio::select! {
-            code = look(&options, service_config, url) => code,
+            code = looking => code,
             () = asked.end(|| ()) => ExitCode::from(INTERRUPTED),
         };
     }
@@ -358,4 +382,29 @@ fn say(line: &str) -> ExitCode {
 fn fault(why: &str, code: u8) -> ExitCode {
     eprintln!("error: {why}");
     ExitCode::from(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_and_a_queue_may_begin_with_a_hyphen() {
+        let id = "-Zm9vYmFyYmF6cXV1eHF1dQ.abcdefghijk";
+        for option in ["--show", "--flush", "--park", "--cancel"] {
+            let options = Options::try_parse_from(["x", "--config", "f", option, id]).unwrap();
+            let Options {
+                show,
+                flush,
+                park,
+                cancel,
+                ..
+            } = options;
+            let told: Vec<_> = [show, flush, park, cancel].into_iter().flatten().collect();
+            assert_eq!(told, [id], "{option}");
+        }
+        let options = ["x", "--config", "f", "--waiting", "--queue", "-orders"];
+        let options = Options::try_parse_from(options).unwrap();
+        assert_eq!(options.queue.as_deref(), Some("-orders"));
+    }
 }

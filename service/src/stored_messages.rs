@@ -1,6 +1,9 @@
 //! What people do to single messages in a store: for the page, and for the program that only looks at the store.
 
-use std::{pin::pin, time::Duration};
+use std::{
+    pin::pin,
+    time::{Duration, Instant},
+};
 
 use retryrmq::{FailedMessage, types::AMQPValue};
 use tokio::time::timeout;
@@ -94,6 +97,7 @@ pub(crate) async fn park(
         Ok(TakeResult::TooLate) => return ParkResult::TooLate,
         Err(why) => return ParkResult::Failed(why.to_string()),
     };
+    let taken = Instant::now();
     let mut leases = [lease];
     let parked = async {
         record(&message).await?;
@@ -116,7 +120,8 @@ pub(crate) async fn park(
         }
     };
     if let Err(why) = parked {
-        let back = store.release(&leases, remaining).await;
+        let left = remaining.saturating_sub(taken.elapsed());
+        let back = store.release(&leases, left).await;
         return ParkResult::Failed(match back {
             Ok(_) => why,
             Err(_) => format!("{why}; it may come back before its time"),

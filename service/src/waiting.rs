@@ -1,5 +1,7 @@
 //! What waits in the store of a policy file, for an operator: listed, shown, brought back, parked, and deleted.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use base64::{Engine, prelude::BASE64_STANDARD};
 use retryrmq::Client;
 use serde_json::{Value, json};
@@ -16,6 +18,19 @@ use crate::{
 
 /// Ids that are made due by one call.
 const AT_A_TIME: usize = 1_000;
+
+/// How far a call came that moves messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Moved {
+    /// All are moved.
+    All,
+    /// All are moved, and at least one may come back as well.
+    Twice,
+    /// At least one was not moved.
+    Partly,
+    /// It was stopped before the end.
+    Stopped,
+}
 
 /// The store of a policy file, looked at from outside the service.
 #[derive(Debug)]
@@ -63,19 +78,29 @@ impl StoreInspector {
         Ok(())
     }
 
-    /// Makes messages due now, and says a line of JSON for each. A running service publishes them. Whether all of them are due.
+    /// Makes messages due now, and says a line of JSON for each. A running service publishes them. What `stop` leaves has no line.
     ///
     /// # Errors
     /// An id is none: then nothing was done. Or the store cannot be asked now: then those of the lines are due.
-    pub async fn flush(&self, ids: &[String], mut say: impl FnMut(String)) -> Result<bool> {
+    pub async fn flush(
+        &self,
+        ids: &[String],
+        stop: &AtomicBool,
+        mut say: impl FnMut(String),
+    ) -> Result<Moved> {
         let parsed = ids
             .iter()
             .map(|id| parsed(id))
             .collect::<Result<Vec<_>>>()?;
-        let mut all = true;
+        let mut moved = Moved::All;
         for part in parsed.chunks(AT_A_TIME) {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(Moved::Stopped);
+            }
             for (id, result) in part.iter().zip(self.0.hasten(part).await?) {
-                all &= result == CancelResult::Done;
+                if result != CancelResult::Done {
+                    moved = Moved::Partly;
+                }
                 say(match result {
                     CancelResult::Done => answer(id, "flushed", None),
                     CancelResult::Unknown => answer(id, "gone", Some("it does not wait any more")),
@@ -83,10 +108,10 @@ impl StoreInspector {
                 });
             }
         }
-        Ok(all)
+        Ok(moved)
     }
 
-    /// Parks messages as `requested`, and says a line of JSON for each. Whether all of them are parked.
+    /// Parks messages as `requested`, and says a line of JSON for each. What `stop` leaves has no line.
     ///
     /// # Errors
     /// An id is none: then nothing was done.
@@ -94,17 +119,25 @@ impl StoreInspector {
         &self,
         ids: &[String],
         client: &Client,
+        stop: &AtomicBool,
         mut say: impl FnMut(String),
-    ) -> Result<bool> {
+    ) -> Result<Moved> {
         let parsed = ids
             .iter()
             .map(|id| parsed(id))
             .collect::<Result<Vec<_>>>()?;
         let retriers = RetrierCache::new(client.clone());
-        let mut all = true;
+        let mut moved = Moved::All;
         for id in &parsed {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(Moved::Stopped);
+            }
             let result = park(self.0.as_ref(), &retriers, id, async |_| Ok(())).await;
-            all &= matches!(result, ParkResult::Parked | ParkResult::Twice(_));
+            moved = moved.max(match &result {
+                ParkResult::Parked => Moved::All,
+                ParkResult::Twice(_) => Moved::Twice,
+                ParkResult::Unknown | ParkResult::TooLate | ParkResult::Failed(_) => Moved::Partly,
+            });
             say(match result {
                 ParkResult::Parked => answer(id, "parked", None),
                 ParkResult::Twice(why) => answer(
@@ -117,7 +150,7 @@ impl StoreInspector {
                 ParkResult::Failed(why) => answer(id, "failed", Some(&why)),
             });
         }
-        Ok(all)
+        Ok(moved)
     }
 
     /// Deletes one message for good.

@@ -112,21 +112,41 @@ impl ExportReader {
 
     pub(super) fn next(&mut self) -> Result<Option<(u64, ExportLine)>, CliError> {
         loop {
-            let mut text = Vec::new();
-            let mut line = (&mut self.reader).take(Self::LONGEST);
-            let count = line
-                .read_until(b'\n', &mut text)
-                .map_err(|why| CliError::usage(format!("cannot read {}: {why}", self.name)))?;
-            if count == 0 {
+            let Some(text) = self.line()? else {
                 return Ok(None);
-            }
-            self.number += 1;
+            };
             if self.number < self.from || text.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }
             let line = serde_json::from_slice(&text).map_err(|why| self.bad(&why))?;
             return Ok(Some((self.number, line)));
         }
+    }
+
+    /// Shows the lines before the one to begin with, as far as they can be read, and begins anew.
+    pub(super) fn skipped(&mut self, mut see: impl FnMut(ExportLine)) -> Result<(), CliError> {
+        while self.number + 1 < self.from {
+            let Some(text) = self.line()? else {
+                break;
+            };
+            if let Ok(line) = serde_json::from_slice(&text) {
+                see(line);
+            }
+        }
+        self.rewind()
+    }
+
+    fn line(&mut self) -> Result<Option<Vec<u8>>, CliError> {
+        let mut text = Vec::new();
+        let mut line = (&mut self.reader).take(Self::LONGEST);
+        let count = line
+            .read_until(b'\n', &mut text)
+            .map_err(|why| CliError::usage(format!("cannot read {}: {why}", self.name)))?;
+        if count == 0 {
+            return Ok(None);
+        }
+        self.number += 1;
+        Ok(Some(text))
     }
 
     fn bad(&self, why: &serde_json::Error) -> CliError {

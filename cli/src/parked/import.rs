@@ -1,7 +1,7 @@
 //! `retryrmq parked import`: what `export` has written, parked again.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap},
     path::PathBuf,
     time::Duration,
 };
@@ -16,7 +16,9 @@ use super::{
     export_format::{ExportLine, ExportReader},
     target,
 };
-use crate::{error::CliError, exit::Exit, global::Global, output::Output, shutdown::Shutdown};
+use crate::{
+    counted, error::CliError, exit::Exit, global::Global, output::Output, shutdown::Shutdown,
+};
 use retryrmq::terminal_escape;
 
 /// Park the messages of a file that `parked export` has written
@@ -45,7 +47,7 @@ pub(crate) struct Options {
     #[arg(long)]
     again: bool,
 
-    /// Show what would be done, and change nothing
+    /// Only read the file: the broker is not asked, not even what is parked already
     #[arg(long)]
     dry_run: bool,
 
@@ -65,8 +67,9 @@ copy of a parked message.
 
 An import looks through the parking queue first, and refuses (exit code 5) if a message of
 the file is parked there: the file was imported before, or its messages were exported and
-not dropped. --from-line goes on behind them, and --again parks them once more. It does not
-see what was replayed or dropped since, or what others hold.
+not dropped. Where these are the first lines, --from-line goes on behind them; --again parks
+them once more. It does not see what was replayed or dropped since, what others hold, or
+messages that have no mark in the file.
 
 A message that no broker takes, because its headers or its body are too large, stops no
 other: its line is named at the end (exit code 1).
@@ -110,12 +113,20 @@ pub(crate) async fn run(
     let mut source = ExportReader::open(&options.file, options.from_line)?;
     let mut counts: BTreeMap<ImportTarget, u64> = BTreeMap::new();
     let mut marks: BTreeMap<ImportTarget, LinesByMark> = BTreeMap::new();
+    let mut unmarked = 0_u64;
+    source.skipped(|line| {
+        if let Some(mark) = line.mark.as_deref().and_then(hex) {
+            let marks = marks.entry(home_of(&options, &line)).or_default();
+            marks.entry(mark).or_default().before += 1;
+        }
+    })?;
     while let Some((number, line)) = source.next().map_err(nothing)? {
         let home = home_of(&options, &line);
         let mark = line.mark.as_deref().and_then(hex);
+        unmarked += u64::from(mark.is_none());
         if let Some(mark) = mark.filter(|_| !options.again) {
             let marks = marks.entry(home.clone()).or_default();
-            marks.entry(mark).or_default().push(number);
+            marks.entry(mark).or_default().numbers.push(number);
         }
         *counts.entry(home).or_default() += 1;
     }
@@ -134,7 +145,7 @@ pub(crate) async fn run(
         };
         let plural = if total == 1 { "" } else { "s" };
         output.note(&format!(
-            "{total} message{plural} in the file{from}; none imported"
+            "{total} message{plural} in the file{from}; none imported, and the broker was not asked whether some are parked already"
         ));
         if output.is_json() {
             output.json_document(&json!({
@@ -147,8 +158,23 @@ pub(crate) async fn run(
     let client = global.connect().await?;
     let found = Instant::now();
     all_exist(&client, &counts).await?;
+    if unmarked > 0 && !options.again {
+        let have = counted::plural(
+            unmarked,
+            "message of the file has",
+            "messages of the file have",
+        );
+        output.note(&format!(
+            "{unmarked} {have} no mark: whether parked already is not checked"
+        ));
+    }
     for (home, marks) in &marks {
-        let looked = shutdown.unless_cut(refuse_parked(&client, home, marks, output));
+        let looked = shutdown.unless_cut(refuse_parked(
+            &client,
+            home,
+            (marks, options.from_line),
+            output,
+        ));
         match looked.await {
             Some(looked) => looked?,
             None => return Ok(Exit::Interrupted),
@@ -226,7 +252,15 @@ pub(crate) async fn run(
 }
 
 /// The lines of messages, by their marks.
-type LinesByMark = HashMap<u64, Vec<u64>>;
+type LinesByMark = HashMap<u64, SameMark>;
+
+/// The lines of messages that look alike.
+#[derive(Debug, Default)]
+struct SameMark {
+    /// So many are before the line to begin with.
+    before: usize,
+    numbers: Vec<u64>,
+}
 
 /// The number of a mark.
 fn hex(mark: &str) -> Option<u64> {
@@ -237,16 +271,25 @@ fn hex(mark: &str) -> Option<u64> {
 async fn refuse_parked(
     client: &Client,
     home: &ImportTarget,
-    marks: &LinesByMark,
+    (marks, from_line): (&LinesByMark, u64),
     output: &Output,
 ) -> Result<(), CliError> {
     let mut browse = home.parked(client).browse().await?;
     let mut parked: Vec<u64> = Vec::new();
-    let mut seen: HashSet<u64> = HashSet::new();
+    // Messages that look alike share a mark: as many lines of it are parked as there are records.
+    let mut records: HashMap<u64, usize> = HashMap::new();
     let browsed = async {
         while let Some(record) = browse.next().await? {
-            let mark = hex(&record.mark).filter(|mark| seen.insert(*mark));
-            parked.extend(mark.and_then(|mark| marks.get(&mark)).into_iter().flatten());
+            let Some(mark) = hex(&record.mark) else {
+                continue;
+            };
+            let Some(lines) = marks.get(&mark) else {
+                continue;
+            };
+            let nth = records.entry(mark).or_default();
+            let here = nth.checked_sub(lines.before);
+            parked.extend(here.and_then(|at| lines.numbers.get(at)));
+            *nth += 1;
         }
         Ok::<_, retryrmq::Error>(())
     }
@@ -264,10 +307,14 @@ async fn refuse_parked(
         } else {
             ("are", "them")
         };
+        // Otherwise lines that are not parked would be passed over.
+        let go_on = match parked.iter().copied().eq(from_line..=*last) {
+            true => format!("--from-line {} goes on behind {them}, ", last + 1),
+            false => String::new(),
+        };
         return Err(CliError::refused(format!(
-            "{} of the file {is} parked in {place} already; nothing was imported: --from-line {} goes on behind {them}, --again parks {them} once more",
-            lines(&parked),
-            last + 1
+            "{} of the file {is} parked in {place} already; nothing was imported: {go_on}--again parks {them} once more",
+            lines(&parked)
         )));
     }
     if !is_alone {

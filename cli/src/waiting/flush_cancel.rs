@@ -89,7 +89,8 @@ message by its id, the others are looked at, see `retryrmq waiting ls --help`. A
 that came back before it was found is not found.
 
 With --store, what `retryrmq serve` keeps in Redis is meant, too. `flush` makes it due now,
-and a running service brings it back. `cancel` parks it, as what waits in the broker.
+and a running service brings it back. `cancel` parks it, as what waits in the broker. If it
+cannot rule out that a parked message comes back as well, the exit code is 1.
 
 JSON: a line for each message with id, mark, outcome (flushed, cancelled, failed) and error.";
 
@@ -293,6 +294,8 @@ struct MoveRun<'a> {
     failed: u64,
     /// Why the first one of the store was not moved.
     store_refusal: Option<String>,
+    /// As many of the store's are parked, and may come back as well.
+    twice: u64,
     skipped: u64,
     /// Nothing more can be moved.
     halted: bool,
@@ -323,6 +326,7 @@ impl<'a> MoveRun<'a> {
             hastened: 0,
             failed: 0,
             store_refusal: None,
+            twice: 0,
             skipped: 0,
             halted: false,
             why: None,
@@ -366,11 +370,12 @@ impl<'a> MoveRun<'a> {
         if ids.is_empty() {
             return Ok(());
         }
-        let answers = match self.action {
-            MoveAction::Flush => store.flush(&ids, global).await?,
-            MoveAction::Cancel => store.park(&ids, global).await?,
+        let asked = match self.action {
+            MoveAction::Flush => store.flush(&ids, &self.shutdown, global).await?,
+            MoveAction::Cancel => store.park(&ids, &self.shutdown, global).await?,
         };
-        for answer in answers {
+        self.is_cut |= asked.is_cut;
+        for answer in asked.answers {
             let Some(message) = by_id.get(answer.id.as_str()) else {
                 continue;
             };
@@ -399,6 +404,7 @@ impl<'a> MoveRun<'a> {
                     }
                     if let Some(but) = answer.error {
                         self.output.note(&format!("{}: {but}", message.name()));
+                        self.twice += 1;
                     }
                 }
                 (false, _) => {
@@ -408,7 +414,7 @@ impl<'a> MoveRun<'a> {
                 }
             }
         }
-        Ok(())
+        asked.failure.map_or(Ok(()), Err)
     }
 
     fn is_over(&self) -> bool {
@@ -514,7 +520,14 @@ impl<'a> MoveRun<'a> {
         }
         let why = self.why.map(|error| CliError::from(error).on_the_way());
         let refusal = self.store_refusal.map(CliError::failed);
-        let failure = walked.err().or(why).or(refusal);
+        let twice = (self.twice > 0).then(|| {
+            let are = counted::plural(self.twice, "is", "are");
+            let messages = counted::messages(self.twice);
+            CliError::failed(format!(
+                "{messages} of the store {are} parked, and may come back as well"
+            ))
+        });
+        let failure = walked.err().or(why).or(refusal).or(twice);
         if let Some(cli_error) = failure {
             let still = if self.failed > 0 {
                 format!(", {} could not be moved and wait as before", self.failed)

@@ -88,33 +88,28 @@ struct Stored {
 }
 
 impl Stored {
-    fn due(&self, message: Option<&StoredMessage>) -> Option<SystemTime> {
-        message.and_then(|message| {
-            SystemTime::now().checked_add(Duration::from_millis(message.remaining_ms))
-        })
-    }
-
     /// When the first and the last come back. They are listed by due time.
     fn dues(&self) -> (Option<SystemTime>, Option<SystemTime>) {
         (
-            self.due(self.messages.first()),
-            self.due(self.messages.last()),
+            self.messages.first().and_then(StoredMessage::due),
+            self.messages.last().and_then(StoredMessage::due),
         )
     }
 
     fn as_json(&self, options: &Options) -> Value {
-        let at = |message: Option<&StoredMessage>| message.and_then(|message| message.due.clone());
+        let at = |due: Option<SystemTime>| due.and_then(time_format::rfc3339);
+        let (next, last) = self.dues();
         let mut object = json!({
             "file": self.store.file.display().to_string(),
             "waiting": self.messages.len(),
-            "next_at": at(self.messages.first()),
-            "last_at": at(self.messages.last()),
+            "next_at": at(next),
+            "last_at": at(last),
         });
         if options.look {
             let shown = self.messages.iter().take(options.limit as usize);
             object["messages"] = shown
                 .map(|message| {
-                    json!({"id": message.name(), "mark": message.mark(), "due_at": message.due, "retries": message.retries, "error": message.error})
+                    json!({"id": message.name(), "mark": message.mark(), "due_at": at(message.due()), "retries": message.retries, "error": message.error})
                 })
                 .collect();
         }
@@ -339,7 +334,7 @@ fn messages(
     if let Some(stored) = stored.filter(|_| options.look) {
         let shown = stored.messages.iter().take(options.limit as usize);
         lines.extend(shown.map(|message| {
-            let due = stored.due(Some(message)).map_or_else(String::new, coming);
+            let due = message.due().map_or_else(String::new, coming);
             vec![
                 TextStyle::Bold.of(terminal_escape::line(&message.name())),
                 TextStyle::Plain.of(due),

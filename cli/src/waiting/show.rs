@@ -1,6 +1,6 @@
 //! `retryrmq waiting show`: one message that waits, whole.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use clap::Args;
 use retryrmq::{Client, WaitingMessage, WaitingQueue, format_duration, terminal_escape};
@@ -23,7 +23,7 @@ const BODY: usize = 4_096;
 ///
 /// It takes a look, see `retryrmq waiting ls --help`.
 #[derive(Clone, Debug, Args)]
-#[command(override_usage = "retryrmq waiting show [OPTIONS] <QUEUE> <ID>")]
+#[command(override_usage = "retryrmq waiting show [OPTIONS] <QUEUE> <ID>", after_help = JSON)]
 pub(crate) struct Options {
     #[command(flatten)]
     queue_args: QueueArgs,
@@ -31,6 +31,12 @@ pub(crate) struct Options {
     /// Its message id, or # and its mark, as `ls --look` prints it
     id: String,
 }
+
+const JSON: &str = "\
+JSON: id, mark, queue (where it waits), delay_ms, due_at, retries, exchange, routing_key,
+error, error_type, history, body (null if it is no text) and bytes. Of a message in the
+service's store (--store): no history, queue is null, store (the policy file) and store_id
+(the id that `retryrmq serve` takes) name it, and body_base64 has a body that is no text.";
 
 pub(super) async fn run(
     options: Options,
@@ -43,15 +49,16 @@ pub(super) async fn run(
     client.close().await;
     let in_store = match (&found, options.queue_args.policy_store()) {
         (Ok(None) | Err(_), Some(store)) if !shutdown.is_set() => {
-            find_in_store(&store, &options.id, global).await?
+            let stored = find_in_store(&store, &options.id, global).await?;
+            stored.map(|stored| (store, stored))
         }
         _ => None,
     };
-    if let Some((place, stored, object)) = in_store {
+    if let Some((store, stored)) = in_store {
         if output.is_json() {
-            output.json_document(&object)?;
+            output.json_document(&stored_as_json(&store, &stored))?;
         } else {
-            print_stored(&place, &stored, output)?;
+            print_stored(&store.place(), &stored, output)?;
         }
         return Ok(Exit::Ok);
     }
@@ -123,30 +130,24 @@ async fn find(
     }
 }
 
-/// The message in the store that goes by this name, and what the service's program says of it.
+/// The message in the store that goes by this name.
 async fn find_in_store(
     store: &PolicyStore,
     id: &str,
     global: &Global,
-) -> Result<Option<(String, StoredMessage, Value)>, CliError> {
+) -> Result<Option<StoredMessage>, CliError> {
     let listed = store.list(global).await?;
     let Some(listed) = listed.iter().find(|listed| listed.is(id)) else {
         return Ok(None);
     };
     let shown = store.show(&listed.id, global).await?;
-    let Some(object) = shown.into_iter().next() else {
-        return Ok(None);
-    };
-    let stored = serde_json::from_value(object.clone())
-        .map_err(|why| CliError::failed(format!("{}: {why}", store.place())))?;
-    Ok(Some((store.place(), stored, object)))
+    Ok(shown.into_iter().next())
 }
 
 fn print_stored(place: &str, stored: &StoredMessage, output: &Output) -> Result<(), CliError> {
     let line = |label: &str, value: &str| line(label, value, output);
     output.line(&output.bold(terminal_escape::line(&stored.name())))?;
-    let due = SystemTime::now().checked_add(Duration::from_millis(stored.remaining_ms));
-    let due = due.map_or_else(String::new, |due| {
+    let due = stored.due().map_or_else(String::new, |due| {
         format!("{} ({})", coming(due), time_format::absolute(due))
     });
     line("comes back", &due)?;
@@ -241,6 +242,31 @@ fn body(body: &[u8], output: &Output) -> Result<(), CliError> {
         output.line(&output.dim(format!("… {} bytes in all", body.len())))?;
     }
     Ok(())
+}
+
+/// As one that waits in the broker, where the store knows it.
+fn stored_as_json(store: &PolicyStore, stored: &StoredMessage) -> Value {
+    let exchange = stored.delayed_from.as_ref().or(stored.exchange.as_ref());
+    let mut object = json!({
+        "id": stored.name(),
+        "mark": stored.mark(),
+        "store": store.file.display().to_string(),
+        "store_id": stored.id,
+        "queue": null,
+        "delay_ms": stored.delay_ms,
+        "due_at": stored.due().and_then(time_format::rfc3339),
+        "retries": stored.retries,
+        "exchange": exchange.map_or("", String::as_str),
+        "routing_key": stored.routing_key,
+        "error": stored.error,
+        "error_type": stored.error_type,
+        "body": stored.body,
+        "bytes": stored.bytes,
+    });
+    if let Some(body) = &stored.body_base64 {
+        object["body_base64"] = json!(body);
+    }
+    object
 }
 
 fn as_json(waiting_queue: &WaitingQueue, waiting_message: &WaitingMessage) -> serde_json::Value {

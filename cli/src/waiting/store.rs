@@ -1,15 +1,20 @@
 //! What waits in the service's store, asked through the service's own program: the command itself knows no store.
 
-use std::{path::PathBuf, process::Stdio};
+use std::{
+    convert::Infallible,
+    path::PathBuf,
+    process::{ExitStatus, Stdio},
+    time::{Duration, SystemTime},
+};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
-use serde_json::Value;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     process::Command,
 };
 
-use crate::{error::CliError, exit::Exit, global::Global, serve};
+use crate::{error::CliError, exit::Exit, global::Global, serve, shutdown::Shutdown};
 use retryrmq::terminal_escape;
 
 /// The store that the policy file of `retryrmq serve` names.
@@ -32,10 +37,14 @@ pub(super) struct StoredMessage {
     pub(super) error: String,
     pub(super) error_type: String,
     pub(super) delay_ms: u64,
-    pub(super) due: Option<String>,
-    pub(super) remaining_ms: u64,
+    remaining_ms: u64,
+    /// When we were told so.
+    #[serde(skip, default = "SystemTime::now")]
+    listed: SystemTime,
     pub(super) bytes: u64,
     pub(super) body: Option<String>,
+    /// A body that is no text.
+    pub(super) body_base64: Option<String>,
 }
 
 /// What became of one.
@@ -46,7 +55,24 @@ pub(super) struct StoreAnswer {
     pub(super) error: Option<String>,
 }
 
+/// What the program answered.
+#[derive(Debug)]
+pub(super) struct Asked<T> {
+    /// Those that came, which may not be all.
+    pub(super) answers: Vec<T>,
+    /// Why they are not.
+    pub(super) failure: Option<CliError>,
+    /// It was still at a message a moment after somebody wanted us to end.
+    pub(super) is_cut: bool,
+}
+
 impl StoredMessage {
+    /// When it comes back. One that was brought back early is due now, whatever it was to be.
+    pub(super) fn due(&self) -> Option<SystemTime> {
+        self.listed
+            .checked_add(Duration::from_millis(self.remaining_ms))
+    }
+
     pub(super) fn mark(&self) -> &str {
         &self.mark
     }
@@ -75,45 +101,58 @@ impl PolicyStore {
 
     /// What waits for the queue, by due time.
     pub(super) async fn list(&self, global: &Global) -> Result<Vec<StoredMessage>, CliError> {
-        self.ask(global, &["--waiting", "--queue", &self.queue], None)
-            .await
+        let queue = format!("--queue={}", self.queue);
+        self.ask(global, &["--waiting", &queue], None).await?.all()
     }
 
     /// One message, with its body.
-    pub(super) async fn show(&self, id: &str, global: &Global) -> Result<Vec<Value>, CliError> {
-        self.ask(global, &["--show", id], None).await
+    pub(super) async fn show(
+        &self,
+        id: &str,
+        global: &Global,
+    ) -> Result<Vec<StoredMessage>, CliError> {
+        let id = format!("--show={id}");
+        self.ask(global, &[&id], None).await?.all()
     }
 
     /// Makes messages due now.
     pub(super) async fn flush(
         &self,
         ids: &[&str],
+        shutdown: &Shutdown,
         global: &Global,
-    ) -> Result<Vec<StoreAnswer>, CliError> {
-        self.ask(global, &["--flush", "-"], Some(ids)).await
+    ) -> Result<Asked<StoreAnswer>, CliError> {
+        self.ask(global, &["--flush", "-"], Some((ids, shutdown)))
+            .await
     }
 
     /// Parks messages.
     pub(super) async fn park(
         &self,
         ids: &[&str],
+        shutdown: &Shutdown,
         global: &Global,
-    ) -> Result<Vec<StoreAnswer>, CliError> {
-        self.ask(global, &["--park", "-"], Some(ids)).await
+    ) -> Result<Asked<StoreAnswer>, CliError> {
+        self.ask(global, &["--park", "-"], Some((ids, shutdown)))
+            .await
     }
 
-    /// Runs the program, gives it `ids`, and reads its lines. With ids, what it answered by then counts more than that it failed.
+    /// Runs the program, gives it ids to move if there are any, and reads its lines.
+    ///
+    /// # Errors
+    /// It could not be run.
     async fn ask<T: serde::de::DeserializeOwned>(
         &self,
         global: &Global,
         arguments: &[&str],
-        ids: Option<&[&str]>,
-    ) -> Result<Vec<T>, CliError> {
+        moves: Option<(&[&str], &Shutdown)>,
+    ) -> Result<Asked<T>, CliError> {
         let program = serve::program()?;
         let cannot = |why: std::io::Error| {
             CliError::failed(format!("cannot run {}: {why}", program.display()))
         };
-        let mut child = Command::new(&program)
+        let mut command = Command::new(&program);
+        command
             // Not as an argument: other users of the machine can see those.
             .env("RETRYRMQ_URL", global.broker_url())
             .args(["--quiet", "--config"])
@@ -122,14 +161,16 @@ impl PolicyStore {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(cannot)?;
-        let text: String = ids
-            .unwrap_or_default()
-            .iter()
-            .map(|id| format!("{id}\n"))
-            .collect();
+            // What moves messages ends by itself, behind the one that it is at.
+            .kill_on_drop(moves.is_none());
+        if moves.is_some() {
+            // Ctrl-C goes to the whole group of a terminal; we pass it on, once.
+            command.process_group(0);
+        }
+        let mut child = command.spawn().map_err(cannot)?;
+        let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        let ids = moves.map(|(ids, _)| ids).unwrap_or_default();
+        let text: String = ids.iter().map(|id| format!("{id}\n")).collect();
         let stdin = child.stdin.take();
         let give = async move {
             if let Some(mut stdin) = stdin {
@@ -146,31 +187,75 @@ impl PolicyStore {
             said
         };
         let stdout = child.stdout.take();
-        let read = async move {
-            let mut answers = Vec::new();
+        let mut answers = Vec::new();
+        let read = async {
             if let Some(stdout) = stdout {
                 let mut lines = BufReader::new(stdout).lines();
                 while let Some(line) = lines.next_line().await? {
                     answers.push(serde_json::from_str(&line)?);
                 }
             }
-            Ok::<_, std::io::Error>(answers)
+            Ok::<_, std::io::Error>(())
         };
-        let ((), said, answers) = tokio::join!(give, complain, read);
-        let answers: Vec<T> = answers.map_err(cannot)?;
-        let status = child.wait().await.map_err(cannot)?;
-        if status.success() || ids.is_some_and(|ids| ids.len() == answers.len()) {
-            return Ok(answers);
-        }
-        let why = said.trim();
-        let why = why.strip_prefix("error: ").unwrap_or(why);
-        let done = match answers.len() {
-            0 => String::new(),
-            count => format!("; {count} of them were answered before"),
+        let work = async {
+            let ((), said, read) = tokio::join!(give, complain, read);
+            (said, read, child.wait().await)
         };
-        Err(CliError::of_program(
-            Exit::of_service(status.code()),
-            format!("{}: {why}{done}", self.place()),
-        ))
+        let ended = match moves {
+            None => Some(work.await),
+            Some((_, shutdown)) => {
+                tokio::select! {
+                    ended = shutdown.unless_cut(work) => ended,
+                    never = pass_on(shutdown, pid) => match never {},
+                }
+            }
+        };
+        let Some((said, read, status)) = ended else {
+            return Ok(Asked {
+                answers,
+                failure: None,
+                is_cut: true,
+            });
+        };
+        let is_all = moves.is_some_and(|(ids, _)| ids.len() == answers.len());
+        let is_asked = moves.is_some_and(|(_, shutdown)| shutdown.is_set());
+        let failure = match (read, status) {
+            (Err(why), _) | (_, Err(why)) => Some(cannot(why)),
+            (Ok(()), Ok(status)) if status.success() || is_all => None,
+            (Ok(()), Ok(status)) => match Exit::of_service(status.code()) {
+                Exit::Interrupted if is_asked => None,
+                exit => Some(self.failure(exit, &said, status)),
+            },
+        };
+        Ok(Asked {
+            answers,
+            failure,
+            is_cut: false,
+        })
     }
+
+    fn failure(&self, exit: Exit, said: &str, status: ExitStatus) -> CliError {
+        let said = said.trim();
+        let why = match said.strip_prefix("error: ").unwrap_or(said) {
+            "" => format!("`retryrmq-serve` ended early ({status})"),
+            why => why.to_owned(),
+        };
+        CliError::of_program(exit, format!("{}: {why}", self.place()))
+    }
+}
+
+impl<T> Asked<T> {
+    /// The answers, if these are all.
+    fn all(self) -> Result<Vec<T>, CliError> {
+        self.failure.map_or(Ok(self.answers), Err)
+    }
+}
+
+/// Passes the wish to end on to the program, which finishes the message that it is at.
+async fn pass_on(shutdown: &Shutdown, pid: Option<Pid>) -> Infallible {
+    shutdown.clone().wait().await;
+    if let Some(pid) = pid {
+        let _ = kill_process(pid, Signal::TERM); // it may have ended by itself
+    }
+    std::future::pending().await
 }

@@ -90,26 +90,38 @@ impl Mender<'_> {
                 fixture.run(rest).await.exits(0);
             }
             // Version 2 of this program is no part of a broker: the same by other means.
-            [
-                "rabbitmqadmin",
-                "--vhost",
-                vhost,
-                "declare",
-                what,
-                rest @ ..,
-            ] => {
+            ["rabbitmqadmin", "--vhost", vhost, "declare", rest @ ..] => {
                 assert_eq!(*vhost, fixture.fixture.vhost.name());
-                let option = |name: &str| {
-                    let at = rest.iter().position(|word| *word == name);
-                    at.map(|at| rest[at + 1])
-                };
-                match *what {
-                    "exchange" => fixture.fanout(option("--name").unwrap()).await,
-                    "queue" => fixture.queue(option("--name").unwrap(), json!({})).await,
-                    "binding" => {
-                        self.bind(option("--source").unwrap(), option("--routing-key"))
-                            .await
-                    }
+                match rest {
+                    [
+                        "exchange",
+                        "--name",
+                        name,
+                        "--type",
+                        "fanout",
+                        "--durable",
+                        "true",
+                    ] => fixture.fanout(name).await,
+                    [
+                        "queue",
+                        "--name",
+                        name,
+                        "--durable",
+                        "true",
+                        "--type",
+                        "quorum",
+                    ] => fixture.queue(name, json!({"x-queue-type": "quorum"})).await,
+                    [
+                        "binding",
+                        "--source",
+                        source,
+                        "--destination-type",
+                        "queue",
+                        "--destination",
+                        "QUEUE",
+                        "--routing-key",
+                        key,
+                    ] => self.bind(source, key).await,
                     _ => panic!("{fix}"),
                 }
             }
@@ -117,9 +129,8 @@ impl Mender<'_> {
         }
     }
 
-    async fn bind(&self, exchange: &str, routing_key: Option<&str>) {
+    async fn bind(&self, exchange: &str, key: &str) {
         let channel = self.management_fixture.fixture.amqp.new_channel().await;
-        let key = routing_key.unwrap_or_default();
         let options = QueueBindOptions::default();
         let bound = channel.queue_bind(
             DEAD.into(),

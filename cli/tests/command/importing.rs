@@ -94,6 +94,75 @@ async fn a_second_import_of_a_file_is_refused_unless_somebody_insists() {
 }
 
 #[tokio::test]
+async fn lines_between_parked_ones_are_not_passed_over() {
+    on_brokers(|broker| async move {
+        let fixture = Fixture::with_queue(&broker).await;
+        let text = exported(&fixture, 5, None).await;
+        let all: Vec<&str> = text.split_inclusive('\n').collect();
+        let import = ["parked", "import", "-"];
+        let some = [all[1], all[3]].concat();
+        fixture.feed(&import, some.as_bytes()).await.exits(0);
+        let refused = fixture.feed(&import, text.as_bytes()).await.exits(5);
+        assert!(
+            refused.err.contains("lines 2, 4 of the file are parked in")
+                && refused.err.contains("--again")
+                && !refused.err.contains("--from-line"),
+            "{refused:#?}"
+        );
+        let dry = ["parked", "import", "-", "--dry-run"];
+        let dry = fixture.feed(&dry, text.as_bytes()).await.exits(0);
+        assert!(dry.err.contains("the broker was not asked"), "{dry:#?}");
+        fixture.holds(PARKED, 2).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn of_messages_that_look_alike_as_many_lines_count_as_are_parked() {
+    on_brokers(|broker| async move {
+        let fixture = Fixture::with_queue(&broker).await;
+        let one = exported(&fixture, 1, None).await;
+        let three = one.repeat(3);
+        let import = ["parked", "import", "-"];
+        fixture.feed(&import, one.as_bytes()).await.exits(0);
+        let refused = fixture.feed(&import, three.as_bytes()).await.exits(5);
+        assert!(
+            refused.err.contains("line 1 of the file is parked in")
+                && refused.err.contains("--from-line 2 "),
+            "{refused:#?}"
+        );
+        let rest = ["parked", "import", "-", "--from-line=2"];
+        fixture.feed(&rest, three.as_bytes()).await.exits(0);
+        fixture.holds(PARKED, 3).await;
+        let refused = fixture.feed(&rest, three.as_bytes()).await.exits(5);
+        assert!(
+            refused.err.contains("lines 2-3 of the file are parked in"),
+            "{refused:#?}"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_line_without_a_mark_is_imported_and_told() {
+    on_brokers(|broker| async move {
+        let fixture = Fixture::with_queue(&broker).await;
+        let text = exported(&fixture, 1, None).await;
+        let mut line: serde_json::Value = serde_json::from_str(&text).unwrap();
+        line.as_object_mut().unwrap().remove("mark");
+        let text = line.to_string();
+        let import = ["parked", "import", "-"];
+        let done = fixture.feed(&import, text.as_bytes()).await.exits(0);
+        assert!(
+            done.err.contains("1 message of the file has no mark"),
+            "{done:#?}"
+        );
+        fixture.holds(PARKED, 1).await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn an_import_into_a_full_queue_goes_on_where_it_stopped() {
     on_brokers(|broker| async move {
         let fixture = Fixture::with_queue(&broker).await;

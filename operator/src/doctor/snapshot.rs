@@ -387,12 +387,12 @@ impl Snapshot {
         exchange.alternate.as_deref().or_else(policy)
     }
 
-    /// The virtual host, for a shell.
     /// The program for declaring something in this virtual host.
     pub(super) fn rabbitmqadmin(&self) -> String {
         format!("rabbitmqadmin --vhost {}", shell_words::quote(&self.vhost))
     }
 
+    /// The virtual host, for a shell.
     pub(super) fn in_vhost(&self) -> String {
         format!("-p {}", shell_words::quote(&self.vhost))
     }

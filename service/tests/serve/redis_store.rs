@@ -2,7 +2,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use retryrmq_harness::{
@@ -13,7 +17,10 @@ use retryrmq_harness::{
     },
     on_brokers,
 };
-use retryrmq_serve::store::{Store, redis::RedisStore};
+use retryrmq_serve::{
+    Moved, ServiceConfig, StoreInspector,
+    store::{MessageDraft, Page, Store, StoredMessage, redis::RedisStore},
+};
 use rustix::process::Signal;
 
 use crate::{
@@ -23,6 +30,8 @@ use crate::{
     page::{Visitor, depth, people, value_of},
     server::{KINDS, Servers, available, on_kinds},
 };
+
+const HOUR: Duration = Duration::from_secs(3_600);
 
 /// A policy, and the store of `servers` with leases that end soon.
 fn file(retry: &str, servers: &Servers) -> tempfile::NamedTempFile {
@@ -325,15 +334,20 @@ async fn what_has_no_queue_any_more_is_parked_with_a_sentence() {
     .await;
 }
 
-/// What the command `retryrmq` says, beside the program that was built: exit code, standard output, standard error.
-async fn command(vhost: &Vhost, arguments: &[&str]) -> (i32, String, String) {
+/// The command `retryrmq`, beside the program that was built.
+fn built_command() -> std::path::PathBuf {
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_retryrmq-serve"));
     let command = program.with_file_name("retryrmq");
     assert!(
         command.exists(),
         "build the command, too: cargo build -p retryrmq-cli"
     );
-    let done = tokio::process::Command::new(command)
+    command
+}
+
+/// What it says: exit code, standard output, standard error.
+async fn command(vhost: &Vhost, arguments: &[&str]) -> (i32, String, String) {
+    let done = tokio::process::Command::new(built_command())
         .env("RETRYRMQ_URL", vhost.url())
         .args(arguments)
         .stdin(std::process::Stdio::null())
@@ -507,6 +521,175 @@ async fn an_operator_lists_brings_back_and_parks_what_waits_in_the_store() {
             "{said}"
         );
         assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+/// What waits for two hours.
+fn drafts(count: usize) -> Vec<StoredMessage> {
+    let draft = |number| MessageDraft {
+        routing_key: "orders".to_owned(),
+        properties: id(&format!("m{number}")),
+        body: b"a body".to_vec(),
+        delay: HOUR * 2,
+        ..MessageDraft::default()
+    };
+    (0..count)
+        .map(|number| StoredMessage::new(draft(number)).unwrap())
+        .collect()
+}
+
+/// Begins to park so many.
+fn cancel_all(vhost: &Vhost, path: &str, count: usize) -> tokio::process::Child {
+    tokio::process::Command::new(built_command())
+        .env("RETRYRMQ_URL", vhost.url())
+        .args(["waiting", "cancel", "orders", "--yes", "--store", path])
+        .args((1..count).map(|number| format!("--id=m{number}")))
+        .stderr(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap()
+}
+
+fn send(process: u32, signal: Signal) {
+    let pid = rustix::process::Pid::from_raw(process.cast_signed());
+    rustix::process::kill_process(pid.unwrap(), signal).unwrap();
+}
+
+/// The program that a process runs.
+fn child_of(process: u32) -> u32 {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let children: String = tasks
+        .map(|task| std::fs::read_to_string(task.unwrap().path().join("children")).unwrap())
+        .collect();
+    children.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn who_stops_a_cancel_keeps_each_message_in_one_place() {
+    const ALL: usize = 1_000;
+    on_brokers(|broker| async move {
+        let Some(servers) = one_server(KINDS[0], &[]) else {
+            return;
+        };
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let file = file("fixed(2h, retries=5)", &servers);
+        let path = file.path().to_str().unwrap();
+        declare(&amqp, "orders", QueueType::Quorum, true).await;
+        let store = store(&servers, &vhost);
+        let messages = drafts(ALL);
+        store.keep(&messages).await.unwrap();
+
+        // Ids of the store are base64url.
+        let begins = |message: &StoredMessage| message.id().as_str().starts_with('-');
+        let number = messages.iter().position(begins).unwrap();
+        let name = format!("m{number}");
+        let show = [
+            "--json", "waiting", "show", "orders", &name, "--store", path,
+        ];
+        let (code, shown, said) = command(&vhost, &show).await;
+        assert_eq!(code, 0, "{said}");
+        let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!(shown["id"], name);
+        assert_eq!(shown["store_id"], messages[number].id().as_str());
+        assert_eq!(
+            (&shown["body"], &shown["bytes"]),
+            (&"a body".into(), &6.into())
+        );
+        let direct = ["--config", path, "--show", messages[number].id().as_str()];
+        let done = program()
+            .env("RETRYRMQ_URL", vhost.url())
+            .args(direct)
+            .output()
+            .await
+            .unwrap();
+        assert!(done.status.success(), "{done:?}");
+
+        // Nobody serves, so it stays where it is, and is due.
+        let flush = [
+            "waiting", "flush", "orders", "--id=m0", "--yes", "--store", path,
+        ];
+        let (code, _, said) = command(&vhost, &flush).await;
+        assert_eq!(code, 0, "{said}");
+        let list = [
+            "--json", "waiting", "ls", "orders", "--look", "--store", path,
+        ];
+        let (code, listed, said) = command(&vhost, &list).await;
+        assert_eq!(code, 0, "{said}");
+        let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+        let at = |name: &str| listed["store"][name].as_str().unwrap().to_owned();
+        assert!(at("next_at") < at("last_at"), "it is due now: {listed}");
+        let first = &listed["store"]["messages"][0];
+        assert_eq!(
+            (&first["id"], &first["due_at"]),
+            (&"m0".into(), &listed["store"]["next_at"])
+        );
+
+        // The program ends behind the message that it is at.
+        let policy = ServiceConfig::read(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let inspector = StoreInspector::open(&policy, vhost.url()).unwrap();
+        let client = retryrmq::Client::connect(vhost.url()).await.unwrap();
+        let ids: Vec<_> = messages[..3]
+            .iter()
+            .map(|one| one.id().to_string())
+            .collect();
+        let stop = AtomicBool::new(false);
+        let parked = inspector.park(&ids, &client, &stop, |_| {
+            stop.store(true, Ordering::Relaxed)
+        });
+        assert_eq!(parked.await.unwrap(), Moved::Stopped);
+        client.close().await;
+        depth(&amqp, "orders.parked", 1).await;
+        assert_eq!(waiting(&store).await, Ok(ALL as u64 - 1));
+
+        let cancel = cancel_all(&vhost, path, ALL);
+        // More than one, after the first.
+        eventually(DEADLINE, "some are parked", || async {
+            amqp.depth("orders.parked").await > Some(2)
+        })
+        .await;
+        send(cancel.id().unwrap(), Signal::TERM);
+        let done = cancel.wait_with_output().await.unwrap();
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(130), "{said}");
+        let left = usize::try_from(waiting(&store).await.unwrap()).unwrap();
+        assert!(left > 0, "nothing was stopped: {said}");
+        let moved = ALL - left - 1;
+        assert!(
+            said.contains(&format!("interrupted: {moved} messages taken out")),
+            "{said}"
+        );
+        depth(&amqp, "orders.parked", u32::try_from(ALL - left).unwrap()).await;
+        let part = Page {
+            from: None,
+            limit: ALL,
+            destination: None,
+        };
+        let listing = store.list(&part).await.unwrap();
+        assert!(
+            listing
+                .messages
+                .iter()
+                .all(|one| !one.claimed && one.remaining > HOUR)
+        );
+
+        // What was moved is told, too, if somebody kills the program that does it.
+        let cancel = cancel_all(&vhost, path, ALL);
+        let before = u32::try_from(ALL - left).unwrap();
+        eventually(DEADLINE, "more are parked", || async {
+            amqp.depth("orders.parked").await > Some(before + 2)
+        })
+        .await;
+        send(child_of(cancel.id().unwrap()), Signal::KILL);
+        let done = cancel.wait_with_output().await.unwrap();
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(1), "{said}");
+        assert!(said.contains("ended early (signal: 9"), "{said}");
+        let told = said.split(" messages taken out").next().unwrap();
+        let told: u32 = told.rsplit(' ').next().unwrap().parse().unwrap();
+        let parked = amqp.depth("orders.parked").await.unwrap();
+        assert!(told > 0 && told <= parked - before, "{said}");
     })
     .await;
 }
