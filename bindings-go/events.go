@@ -72,7 +72,7 @@ type Event struct {
 	Reason string
 	// Error is the error, of an attempt at most 1024 bytes. Of EventConsumingStopped it says what to do as well.
 	Error string
-	// ErrorType is the type of the error of an attempt, if it is known: "*fs.PathError".
+	// ErrorType is the type of the error of an attempt, if it is known, as [ErrorTypeOf] gives it.
 	ErrorType string
 	// Crashes is the number of the message's crashes so far.
 	Crashes int

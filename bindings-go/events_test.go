@@ -32,11 +32,11 @@ func TestEventsAreTold(t *testing.T) {
 			t.Error(err)
 		}
 		first, second := <-events, <-events
-		want := retryrmq.Event{Name: retryrmq.EventRetried, Queue: "orders", MessageID: "7", Attempt: 1, Delay: 10 * time.Millisecond, Error: "no", ErrorType: "*errors.errorString"}
+		want := retryrmq.Event{Name: retryrmq.EventRetried, Queue: "orders", MessageID: "7", Attempt: 1, Delay: 10 * time.Millisecond, Error: "no", ErrorType: "Error"}
 		if first != want {
 			t.Errorf("got %+v", first)
 		}
-		want = retryrmq.Event{Name: retryrmq.EventParked, Queue: "orders", MessageID: "7", Attempt: 2, Reason: "exhausted", Error: "no", ErrorType: "*errors.errorString"}
+		want = retryrmq.Event{Name: retryrmq.EventParked, Queue: "orders", MessageID: "7", Attempt: 2, Reason: "exhausted", Error: "no", ErrorType: "Error"}
 		if second != want {
 			t.Errorf("got %+v", second)
 		}
