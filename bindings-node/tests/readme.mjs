@@ -41,6 +41,7 @@ declare global {
   const histogram: { record(milliseconds: number, attributes: { queue: string }): void }
   const database: { insert(orders: Order[]): Promise<{ error?: Error }[]> }
   function ship(id: number): Promise<void>
+  function accept(rmq: Client, order: Order): Promise<void>
   const { connect, park }: typeof import('retryrmq')
   const vault: { login(name: string): Promise<{ user: string; password: string; seconds: number }> }
   class TimeoutError extends Error {}
