@@ -242,8 +242,8 @@ impl InternalErrors {
         }
     }
 
-    /// Looks for messages that close the connection, moves them, and tells of it. Waits for none when the consumer `is_ending`. Returns how many messages the consumer should take one at a
-    /// time: those that no look can pass are handled so, until what closes the connection is the first.
+    /// Looks for messages that close the connection, moves them, and tells of it. Waits for none when the consumer `is_ending`. Returns how many
+    /// messages the consumer should take one at a time: those that no look can pass are handled so, until what closes the connection is the first.
     ///
     /// # Errors
     /// Why the consumer must not consume now.
