@@ -88,10 +88,7 @@ impl StoreInspector {
         stop: &AtomicBool,
         mut say: impl FnMut(String),
     ) -> Result<Moved> {
-        let parsed = ids
-            .iter()
-            .map(|id| parsed(id))
-            .collect::<Result<Vec<_>>>()?;
+        let parsed = all_parsed(ids)?;
         let mut moved = Moved::All;
         for part in parsed.chunks(AT_A_TIME) {
             if stop.load(Ordering::Relaxed) {
@@ -122,10 +119,7 @@ impl StoreInspector {
         stop: &AtomicBool,
         mut say: impl FnMut(String),
     ) -> Result<Moved> {
-        let parsed = ids
-            .iter()
-            .map(|id| parsed(id))
-            .collect::<Result<Vec<_>>>()?;
+        let parsed = all_parsed(ids)?;
         let retriers = RetrierCache::new(client.clone());
         let mut moved = Moved::All;
         for id in &parsed {
@@ -174,6 +168,10 @@ fn parsed(id: &str) -> Result<Id> {
             "{id} is no id of a message; `--waiting` lists them"
         ))
     })
+}
+
+fn all_parsed(ids: &[String]) -> Result<Vec<Id>> {
+    ids.iter().map(|id| parsed(id)).collect()
 }
 
 fn unknown(id: &str) -> Error {
