@@ -174,6 +174,16 @@ class Kind(msgspec.Struct, tag="payment"):
     card: Literal["visa"]
 
 
+NOT_UTF8 = b'"\xff"'
+
+
+def said_of_not_utf8() -> tuple[str, str]:
+    """The error's type and text: msgspec has errors of its own for this since 0.23, and before it Python's."""
+    with pytest.raises((msgspec.DecodeError, UnicodeDecodeError)) as raised:
+        msgspec.json.decode(NOT_UTF8, type=str)
+    return raised.type.__name__, str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("kind", "body", "error_type", "said"),
     [
@@ -192,12 +202,7 @@ class Kind(msgspec.Struct, tag="payment"):
         (Kind, f'{{"type": "{SECRET}"}}', "ValidationError", "type: Invalid value"),
         (list[Struct], '[{"id": 1}, {}]', "ValidationError", "[1]: Object missing required field `id`"),
         (Struct, "{", "DecodeError", "Input data was truncated"),
-        (
-            Annotated[str, msgspec.Meta(max_length=9)],
-            b'"\xff"',
-            "UnicodeDecodeError",
-            "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",
-        ),
+        (Annotated[str, msgspec.Meta(max_length=9)], NOT_UTF8, *said_of_not_utf8()),
         (dict, "[7]", "ValidationError", "expected a dict, got list"),
         (dict, "no", "JSONDecodeError", "Expecting value: line 1 column 1 (char 0)"),
         (dict, "[" * 100_000, "RecursionError", "maximum recursion depth exceeded"),
