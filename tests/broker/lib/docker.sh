@@ -3,7 +3,7 @@
 
 docker_image() { echo "rabbitmq:$1-management"; } # VERSION
 docker_container() { echo "retryrmq-$INSTANCE-${1//./-}-$2"; } # VERSION N
-docker_node_name() { echo "rabbit@$(docker_container "$1" "$2")"; }
+docker_node_name() { echo "rabbit-$(life "$1" "$2")@$(docker_container "$1" "$2")"; }
 docker_network() { echo "retryrmq-$INSTANCE"; }
 
 docker_install() { # VERSION

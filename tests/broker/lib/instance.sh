@@ -22,6 +22,9 @@ open_instance() { # NAME
 }
 
 node_dir() { echo "$STATE/$1-$2"; } # VERSION N
+# What distinguishes a node from those that had its number before. Its name contains it, because the members of a cluster look for one that is gone
+# by its name, and make a new node of this name theirs.
+life() { cat "$(node_dir "$1" "$2")/life"; } # VERSION N
 nodes() { # [VERSION]: the nodes of this instance, "VERSION N" a line
     local dir name
     for dir in "$STATE"/${1:-*}-*[0-9]; do

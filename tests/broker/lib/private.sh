@@ -6,7 +6,7 @@ USER_ID=975
 
 private_root() { echo "$HOME_DIR/$1"; } # VERSION
 private_suite() { case $1 in 3.10) echo bookworm ;; 4.0) echo trixie ;; 4.3) echo forky ;; esac; }
-private_node_name() { echo "rmq${1//./}n$2@localhost"; } # VERSION N
+private_node_name() { echo "rmq${1//./}n$2-$(life "$1" "$2")@localhost"; } # VERSION N
 
 private_possible() {
     ((EUID == 0)) && command -v apt-get >/dev/null && [[ -e /etc/debian_version ]] &&

@@ -163,6 +163,25 @@ async fn leave_traces(node: &Node) {
     node.raise_memory_alarm().await;
 }
 
+/// Members of a cluster look for one that is gone, and make a new node of its name theirs.
+#[tokio::test]
+async fn a_new_node_is_of_no_cluster_that_had_its_number() {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
+        let (gone, left) = tokio::join!(broker.own_node(&[]), broker.own_node(&[]));
+        left.join(&gone).await;
+        drop(gone);
+        let new = broker.own_node(&[]).await;
+        // A node that comes back to its cluster is there after a second.
+        for _ in 0..10 {
+            let nodes = new.ctl(&["eval", "length(nodes())."]).await;
+            assert_eq!(nodes.trim(), "0", "nodes that the new one knows");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        drop(left);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn nodes_form_a_cluster_and_a_quorum_queue_survives_one_of_them() {
     let newest = brokers()
