@@ -103,6 +103,23 @@ The contract with URL (--http)
   JSON above 4 KiB leaves the largest headers out, and Retryrmq-Headers-Cut
   says how many; above 2 KiB of properties, Retryrmq-Properties-Cut.
 
+  With --cloudevents each request is a CloudEvent 1.0 in binary mode, with
+  these headers as well. With --batch it is one in batch mode
+  (application/cloudevents-batch+json), with its data as JSON, as a text, or
+  as Base64. The attributes, in binary mode with `ce-` before their names:
+
+    id        the message's id; without one another at each attempt
+    source    SOURCE of --cloudevents=SOURCE, else /queues/QUEUE
+    type      the property `type`, else rabbitmq.message
+    time      the property `timestamp`, if there is one
+    subject   the routing key
+    traceparent, tracestate        the message's headers of these names
+    retryrmqattempt, retryrmqretries, retryrmqlasterror, retryrmqfirstfailed
+
+  A message that is a CloudEvent already (headers `cloudEvents:NAME`, or a
+  body of type application/cloudevents+json) stays it. A message whose
+  attributes exceed 4 KiB is sent in structured mode.
+
   The answer decides:
 
     2xx                  done: the message is acknowledged

@@ -152,9 +152,10 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
     let body = to_bytes(body, usize::MAX).await.unwrap_or_default();
     let wanted: Value = serde_json::from_slice(&body).unwrap_or_default();
     // A batch is answered as its first message says.
-    let wanted = match wanted[0]["body"].as_str() {
-        Some(first) => serde_json::from_str(first).unwrap_or_default(),
-        None => wanted,
+    let wanted = match (&wanted[0]["body"], &wanted[0]["data"]) {
+        (Value::String(first), _) => serde_json::from_str(first).unwrap_or_default(),
+        (_, Value::Object(_)) => wanted[0]["data"].clone(),
+        _ => wanted,
     };
     let login = parts.headers.get("authorization").cloned();
     let path = parts.uri.path().to_owned();

@@ -6,6 +6,7 @@ mod background_processes;
 mod bad_input;
 mod batches;
 mod closed_readers;
+mod cloud_events;
 mod completions_and_man;
 mod dead_letter_fixture;
 mod decoding;

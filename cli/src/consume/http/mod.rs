@@ -7,6 +7,7 @@
 
 mod batch_answer;
 mod client;
+mod cloud_event;
 mod failure;
 mod options;
 mod redirect;
@@ -34,6 +35,7 @@ use tokio::{
 pub(super) use options::HttpOptions;
 
 use self::{
+    cloud_event::CloudEvents,
     response::HttpResponse,
     secret::{RedactedTexts, SecretFile},
     signature::SigningKeys,
@@ -60,6 +62,8 @@ pub(super) struct Endpoint {
     origin: String,
     /// The same with every request.
     headers: HeaderMap,
+    /// How messages become CloudEvents, if they are to.
+    cloud_events: Option<CloudEvents>,
     bearer: Option<SecretFile<Arc<HeaderValue>>>,
     sign: Option<SecretFile<Arc<SigningKeys>>>,
     /// What no error may hold, beside what the files hold.
@@ -165,12 +169,12 @@ impl Endpoint {
     /// Sends the messages, and follows redirects that lead to the same origin.
     async fn ask(&self, given: &BatchInput) -> Result<Response, Failure> {
         let mut url = self.url.clone();
-        let body = request::body(given);
+        let (headers, body) = self.content(given);
         for _ in 0..=REDIRECTS {
             let request = self
                 .client
                 .post(url.clone())
-                .headers(self.headers_for(given, &body))
+                .headers(self.headers_for(given, headers.clone(), &body))
                 .body(body.clone());
             let response = request
                 .send()
@@ -184,10 +188,26 @@ impl Endpoint {
         Err(redirect::too_many(REDIRECTS))
     }
 
-    fn headers_for(&self, given: &BatchInput, body: &[u8]) -> HeaderMap {
-        let (mut headers, id) = match given {
-            BatchInput::Message(message) => (request::headers(message), message.message_id()),
-            BatchInput::Batch(messages) => (request::headers_of_batch(messages), None),
+    /// The messages as headers and a body.
+    fn content(&self, given: &BatchInput) -> (HeaderMap, Vec<u8>) {
+        match (given, &self.cloud_events) {
+            (BatchInput::Message(message), Some(events)) => events.request(message),
+            (BatchInput::Batch(messages), Some(events)) => events.batch_request(messages),
+            (BatchInput::Message(message), None) => {
+                (request::headers(message), message.body().to_vec())
+            }
+            (BatchInput::Batch(messages), None) => (
+                request::headers_of_batch(messages),
+                request::body_of_batch(messages),
+            ),
+        }
+    }
+
+    /// The headers of a request, which are those of its content and ours.
+    fn headers_for(&self, given: &BatchInput, mut headers: HeaderMap, body: &[u8]) -> HeaderMap {
+        let id = match given {
+            BatchInput::Message(message) => message.message_id(),
+            BatchInput::Batch(_) => None,
         };
         if let Some(bearer) = &self.bearer {
             headers.insert(AUTHORIZATION, (*bearer.now()).clone());

@@ -13,6 +13,7 @@ use reqwest::{
 use super::{
     Endpoint,
     client::{self, HttpClientConfig},
+    cloud_event::CloudEvents,
     redirect, request,
     secret::{self, RedactedTexts, SecretFile, SecretOption},
     signature::{self, SigningKeys},
@@ -40,6 +41,11 @@ pub(in super::super) struct HttpOptions {
     /// A header of each request; may be given several times. It replaces the message's header of that name
     #[arg(long = "header", value_name = "NAME: VALUE")]
     headers: Vec<SecretOption>,
+
+    /// Send CloudEvents 1.0: each message in binary mode, or with --batch a batch of events. SOURCE is the `source` of messages that
+    /// are no CloudEvents themselves [default: /queues/QUEUE]
+    #[arg(long, value_name = "SOURCE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    cloudevents: Option<String>,
 
     /// A file with a bearer token, which is sent with each request; read again when it changes
     #[arg(long, value_name = "FILE")]
@@ -112,6 +118,10 @@ impl HttpOptions {
         if let Some(login) = login {
             headers.insert(AUTHORIZATION, login);
         }
+        let cloud_events = self.cloudevents.as_deref().map(CloudEvents::new);
+        let cloud_events = cloud_events.transpose();
+        let cloud_events =
+            cloud_events.map_err(|why| CliError::usage(format!("--cloudevents: {why}")))?;
         let timeout = timeout.unwrap_or(TIMEOUT);
         let client = client::make(&HttpClientConfig {
             is_tls,
@@ -132,6 +142,7 @@ impl HttpOptions {
             origin: redirect::shown(&url),
             url,
             headers,
+            cloud_events,
             bearer: bearer.transpose()?,
             sign: sign.transpose()?,
             hidden,
@@ -145,6 +156,7 @@ impl HttpOptions {
         [
             ("--park-status", !self.park_status.is_empty()),
             ("--header", !self.headers.is_empty()),
+            ("--cloudevents", self.cloudevents.is_some()),
             ("--bearer-file", self.bearer_file.is_some()),
             ("--sign-secret-file", self.sign_secret_file.is_some()),
             ("--http-ca", self.http_ca.is_some()),

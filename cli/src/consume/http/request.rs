@@ -8,10 +8,7 @@ use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, Hea
 use retryrmq::Message;
 use serde_json::Value;
 
-use super::super::{
-    batch::{self, BatchInput},
-    environment,
-};
+use super::super::{batch, environment};
 use crate::{json, time_format};
 
 /// The JSON of the message's headers at most,
@@ -91,15 +88,10 @@ pub(super) fn headers_of_batch(messages: &[Message]) -> HeaderMap {
     all
 }
 
-/// The body: that of the message, or an array with the messages of a batch.
-pub(super) fn body(given: &BatchInput) -> Vec<u8> {
-    match given {
-        BatchInput::Message(message) => message.body().to_vec(),
-        BatchInput::Batch(messages) => {
-            let all = messages.iter().map(batch::object);
-            Value::from_iter(all).to_string().into_bytes()
-        }
-    }
+/// The body of a batch: an array with its messages.
+pub(super) fn body_of_batch(messages: &[Message]) -> Vec<u8> {
+    let all = messages.iter().map(batch::object);
+    Value::from_iter(all).to_string().into_bytes()
 }
 
 /// Whether HTTP knows it. Kombu and others write a character set there, which makes servers refuse the request.
