@@ -13,7 +13,7 @@ use retryrmq::{
 use serde_json::json;
 
 use super::{
-    MOST_PASSES, QueueArgs, check_delivery_count, held, held_in,
+    MOST_PASSES, MoveAction, QueueArgs, check_delivery_count, held, held_in,
     selection::{self, WaitingSelection},
     store::{PolicyStore, StoredMessage},
 };
@@ -93,12 +93,6 @@ and a running service brings it back. `cancel` parks it, as what waits in the br
 cannot rule out that a parked message comes back as well, the exit code is 1.
 
 JSON: a line for each message with id, mark, outcome (flushed, cancelled, failed) and error.";
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum MoveAction {
-    Flush,
-    Cancel,
-}
 
 pub(super) async fn flush(
     options: Flush,
@@ -370,10 +364,9 @@ impl<'a> MoveRun<'a> {
         if ids.is_empty() {
             return Ok(());
         }
-        let asked = match self.action {
-            MoveAction::Flush => store.flush(&ids, &self.shutdown, global).await?,
-            MoveAction::Cancel => store.park(&ids, &self.shutdown, global).await?,
-        };
+        let asked = store
+            .move_messages(self.action, &ids, &self.shutdown, global)
+            .await?;
         self.is_cut |= asked.is_cut;
         for answer in asked.answers {
             let Some(message) = by_id.get(answer.id.as_str()) else {

@@ -43,6 +43,13 @@ pub(crate) async fn run(
     }
 }
 
+/// Where messages that wait are moved: back to their queue, or to the parking queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MoveAction {
+    Flush,
+    Cancel,
+}
+
 /// Whose messages.
 #[derive(Clone, Debug, Args)]
 struct QueueArgs {
