@@ -20,7 +20,7 @@ use super::{
     foreign::{self, PublishedMessage},
     message_ref::handle,
 };
-use crate::{counted, error::CliError, json, output::Output, time_format};
+use crate::{error::CliError, json, output::Output, plural, time_format};
 
 /// The options: all that are given must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
@@ -328,8 +328,8 @@ impl Filter {
         let sentence = format!(
             "--where could not be evaluated on {} of {}, which {} therefore not among them; the first is {first}",
             self.unevaluated,
-            counted::messages(self.tried),
-            counted::plural(self.unevaluated, "is", "are")
+            plural::messages(self.tried),
+            plural::word(self.unevaluated, "is", "are")
         );
         if output.is_json() {
             tracing::warn!("{sentence}");

@@ -17,7 +17,7 @@ use super::{
     target,
 };
 use crate::{
-    error::CliError, exit::Exit, global::Global, output::Output, prompt, shutdown::Shutdown,
+    error::CliError, exit::Exit, global::Global, output::Output, plural, prompt, shutdown::Shutdown,
 };
 use retryrmq::terminal_escape;
 
@@ -500,18 +500,13 @@ async fn agreed(
     if chosen.len() > SHOWN {
         output.line(&output.dim(format!("… and {} more", chosen.len() - SHOWN)))?;
     }
-    let plural = if chosen.len() == 1 {
-        "message"
-    } else {
-        "messages"
-    };
     let mut asked = Summary::default();
     for (place, record) in chosen {
         asked.note(*place, record, None);
     }
     let question = format!(
-        "Drop {} {plural} parked for {}{}{}?",
-        chosen.len(),
+        "Drop {} parked for {}{}{}?",
+        plural::messages(chosen.len() as u64),
         terminal_escape::line(&selected.queue),
         if matches!(action, Action::Drop(None)) {
             " for good"
@@ -533,7 +528,6 @@ fn summary(
     kept_in: Option<&str>,
 ) -> String {
     let count = totals.count;
-    let plural = if count == 1 { "message" } else { "messages" };
     let would = if selected.dry_run { "would be " } else { "" };
     let queue = kept_in.map(terminal_escape::line);
     let (place, kept) = match (action, queue) {
@@ -548,7 +542,8 @@ fn summary(
         _ => (totals.targets(), String::new()),
     };
     format!(
-        "{count} {plural} {would}{}{place}{}{kept}",
+        "{} {would}{}{place}{}{kept}",
+        plural::messages(count),
         action.done(),
         totals.names()
     )
