@@ -333,7 +333,7 @@ impl<M: Make> DelayQueues<M> {
         tokio::spawn(async move {
             let age = inner.maker.age(&inner.queue, &name, SAFE_AGE).await;
             let is_unmarked = matches!(age, Ok(MarkerAge::Unknown));
-            inner.looked(&name, &told, age.map(|age| age == MarkerAge::Old));
+            inner.note_lookup(&name, &told, age.map(|age| age == MarkerAge::Old));
             told.send_replace(true);
             if is_unmarked {
                 inner.mark_young(vec![name]).await;
@@ -608,7 +608,7 @@ impl<M: Make> Inner<M> {
         }
     }
 
-    fn looked(&self, name: &str, told: &watch::Sender<bool>, marked: Result<bool>) {
+    fn note_lookup(&self, name: &str, told: &watch::Sender<bool>, marked: Result<bool>) {
         let now = self.losses();
         let is_marked = marked.unwrap_or_else(|error| {
             lock(&self.unseen).refused(name, &error);
@@ -622,7 +622,7 @@ impl<M: Make> Inner<M> {
         {
             *look = MarkerLookup::Answered;
             if *losses == now {
-                age.looked(is_marked, Instant::now());
+                age.note_marker(is_marked, Instant::now());
             }
         }
     }

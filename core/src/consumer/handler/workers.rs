@@ -102,7 +102,7 @@ where
     loop {
         let (delivery, more) = subscription.take_one();
         let Some(delivery) = delivery else {
-            subscription.tell();
+            subscription.wake_engine();
             if subscription.ready().await {
                 continue;
             }
@@ -117,7 +117,7 @@ where
                 if more {
                     subscription.wake_another();
                 }
-                subscription.tell();
+                subscription.wake_engine();
                 attempt.await
             }
         };
@@ -128,7 +128,7 @@ where
         subscription.settle_quietly(token, outcome);
         stretch += 1;
         if is_slow || stretch % STRETCH == 0 {
-            subscription.tell();
+            subscription.wake_engine();
             // The engine runs before the next handler, which may block this thread.
             tokio::task::yield_now().await;
         }

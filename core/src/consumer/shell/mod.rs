@@ -23,7 +23,7 @@ use self::{
     channel::{Channel, ChannelEvent},
     copies::{Copies, Stored},
     startup_warnings::{
-        tell_what_was_made, warn_of_an_untested_broker, warn_of_no_choice, warn_of_no_service,
+        log_created_queue, warn_of_an_untested_broker, warn_of_no_choice, warn_of_no_service,
     },
 };
 use super::{
@@ -120,7 +120,7 @@ fn kind(findings: &[Finding]) -> Option<QueueType> {
 }
 
 /// Reports a refusal of the publishing connection alone. If there is no consuming connection, that one reports it.
-async fn tell_of_refused_copies(client: Client, mail: mpsc::UnboundedSender<ShellEvent>) {
+async fn report_refused_copies(client: Client, mail: mpsc::UnboundedSender<ShellEvent>) {
     let refusals = async {
         loop {
             let error = client.publishing().refused().await;
@@ -142,7 +142,7 @@ async fn tell_of_refused_copies(client: Client, mail: mpsc::UnboundedSender<Shel
 }
 
 /// Finds out whether the waiting queue is old to which the broker itself moves what is rejected. Copies ask for themselves.
-async fn tell_of_old_queues(
+async fn report_old_queues(
     session: u64,
     plan: Plan,
     waits: Arc<DelayQueues>,
@@ -195,7 +195,7 @@ impl Shell {
             client.dead_letter_probes(),
         );
         waits.note(&findings);
-        tell_what_was_made(&findings);
+        log_created_queue(&findings);
         warn_of_no_service(&findings);
         let plan = plan.again(&findings);
         let connection = client.consuming().connection().await?;
@@ -254,13 +254,13 @@ impl Shell {
         };
         shell.keep_to_one_consumer();
         shell.begin().await?;
-        tokio::spawn(tell_of_old_queues(
+        tokio::spawn(report_old_queues(
             1,
             shell.plan.clone(),
             Arc::clone(&shell.waits),
             shell.mail.clone(),
         ));
-        tokio::spawn(tell_of_refused_copies(
+        tokio::spawn(report_refused_copies(
             shell.client.clone(),
             shell.mail.clone(),
         ));
@@ -272,7 +272,7 @@ impl Shell {
 
     /// Waits until the broker serves us, so that the caller gets a refusal.
     async fn begin(&mut self) -> Result<()> {
-        self.tell(Input::Opened { session: 1 });
+        self.feed(Input::Opened { session: 1 });
         self.turn();
         let Some(channel) = &mut self.channel else {
             return Ok(());
@@ -330,7 +330,7 @@ impl Shell {
         }
     }
 
-    fn tell(&mut self, input: Input) {
+    fn feed(&mut self, input: Input) {
         let now = self.now();
         self.engine.on(input, now, &mut self.wanted);
     }
@@ -340,12 +340,12 @@ impl Shell {
         let close =
             self.delivery_queue.is_closing() && !std::mem::replace(&mut self.told_to_close, true);
         if close {
-            self.tell(Input::Close);
+            self.feed(Input::Close);
         }
         let abandon = self.delivery_queue.is_abandoned()
             && !std::mem::replace(&mut self.told_to_abandon, true);
         if abandon {
-            self.tell(Input::Abandon);
+            self.feed(Input::Abandon);
         }
         close || abandon
     }
@@ -354,7 +354,7 @@ impl Shell {
     fn hear_the_end_of_the_client(&mut self) {
         self.wait_for_end();
         if is_closed(&self.client) {
-            self.tell(Input::Abandon);
+            self.feed(Input::Abandon);
         }
     }
 
@@ -450,21 +450,21 @@ impl Shell {
             Command::Recall => {
                 let unstarted = self.delivery_queue.take_back();
                 let tokens = unstarted.into_iter().map(|delivery| delivery.token);
-                self.tell(Input::Recalled(tokens.collect()));
+                self.feed(Input::Recalled(tokens.collect()));
             }
             Command::RecallThese { tokens } => {
                 let unstarted = self.delivery_queue.recall_tokens(&tokens);
-                self.tell(Input::Recalled(unstarted));
+                self.feed(Input::Recalled(unstarted));
             }
             Command::Skip { token } => self.delivery_queue.skip(token),
             Command::EndIntake => self.delivery_queue.end(),
-            Command::Tell(event) => self.tell_of(&event),
+            Command::Tell(event) => self.report_event(&event),
         }
     }
 
-    fn tell_of(&self, event: &Event) {
+    fn report_event(&self, event: &Event) {
         // Counted events have been reported before.
-        self.listener.tell(|| event.clone());
+        self.listener.notify(|| event.clone());
         self.counters.note(event);
     }
 
@@ -555,7 +555,7 @@ impl Shell {
             let is_open = opened.is_ok();
             let _ = mail.send(ShellEvent::Opened(session, opened));
             if is_open {
-                tell_of_old_queues(session, plan, waits, mail).await;
+                report_old_queues(session, plan, waits, mail).await;
             }
         });
     }
@@ -610,7 +610,7 @@ impl Shell {
                 let began = self.began;
                 let moment = |instant: Instant| instant.saturating_duration_since(began);
                 let input = self.copies.answered(token, stored, moment);
-                self.tell(input);
+                self.feed(input);
             }
             ShellEvent::Opened(session, Ok(opened)) => {
                 let (server, kind) = (opened.server, opened.kind);
@@ -628,25 +628,26 @@ impl Shell {
                 self.kind = kind;
                 self.opened = Instant::now();
                 self.keep_to_one_consumer();
-                self.tell(Input::Opened { session });
+                self.feed(Input::Opened { session });
             }
-            ShellEvent::IsOld(session) => self.tell(Input::QueuesAreOld { session }),
+            ShellEvent::IsOld(session) => self.feed(Input::QueuesAreOld { session }),
             ShellEvent::Refused(error) => {
                 let queue = self.engine.name().to_owned();
                 let error = error.to_string();
-                self.listener.tell(|| Event::LoginRefused { queue, error });
+                self.listener
+                    .notify(|| Event::LoginRefused { queue, error });
             }
-            ShellEvent::Moved(event) => self.tell_of(&event),
+            ShellEvent::Moved(event) => self.report_event(&event),
             ShellEvent::Stopped(error) => {
                 // Not again for each try.
                 if !std::mem::replace(&mut self.is_stopped, true) {
                     let queue = self.engine.name().to_owned();
-                    self.tell_of(&Event::ConsumingStopped { queue, error });
+                    self.report_event(&Event::ConsumingStopped { queue, error });
                 }
             }
             ShellEvent::Opened(session, Err(error)) => {
                 self.internal_errors.failed();
-                self.tell(Input::OpenFailed { session, error });
+                self.feed(Input::OpenFailed { session, error });
             }
         }
     }
@@ -702,7 +703,7 @@ impl Shell {
             self.suspect(session, Some(&why));
             self.hear_the_end_of_the_client();
             let why = Some(why);
-            self.tell(Input::Lost { session, why });
+            self.feed(Input::Lost { session, why });
             return false;
         }
         !has_engine_work

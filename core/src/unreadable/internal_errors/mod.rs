@@ -233,7 +233,7 @@ impl InternalErrors {
     }
 
     /// How many messages to look at. The message was among those that the broker sent.
-    fn looks_at(&self, prefetch: u16, is_free: bool) -> u32 {
+    fn scan_depth(&self, prefetch: u16, is_free: bool) -> u32 {
         let near = near(prefetch);
         if is_free {
             near.max(FAR)
@@ -278,7 +278,7 @@ impl InternalErrors {
             Ok(Step::Consume) => return Ok(self.one_by_one(prefetch)),
             Ok(Step::Look(reach)) => {
                 let report = |(moved, scanned): (Moved, Result<()>)| {
-                    moved.tell(queue, queue);
+                    moved.log(queue, queue);
                     if let Some(event) = moved.event(queue) {
                         tell(event);
                     }
@@ -350,7 +350,7 @@ impl InternalErrors {
         let is_tried = is_unknown
             && !suspect.is_classic
             && (suspect.is_free || is_one_more(&mut self.tries().trials, MOST_TRIALS));
-        let most = self.looks_at(suspect.prefetch, suspect.is_free);
+        let most = self.scan_depth(suspect.prefetch, suspect.is_free);
         is_tried.then_some((most, trial))
     }
 
@@ -495,7 +495,7 @@ impl InternalErrors {
                 blocked: most.min(ready),
             }
         } else {
-            ScanRange::Near(self.looks_at(suspect.prefetch, suspect.is_free))
+            ScanRange::Near(self.scan_depth(suspect.prefetch, suspect.is_free))
         }
     }
 
