@@ -120,7 +120,7 @@ pub(crate) async fn run(
         return Ok(Exit::Interrupted);
     }
     if taken.hold() {
-        return taken.told(&name, output);
+        return taken.report(&name, output);
     }
     Ok(Exit::Ok)
 }

@@ -155,7 +155,7 @@ pub(crate) async fn run(
         return Ok(Exit::Failed);
     }
     if others.hold() {
-        return others.told(&name, output);
+        return others.report(&name, output);
     }
     Ok(Exit::Ok)
 }

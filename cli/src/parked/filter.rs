@@ -323,7 +323,7 @@ impl Filter {
     }
 
     /// Says on how many messages the condition could not be judged.
-    pub(super) fn tell(&self, output: &Output) {
+    pub(super) fn report_unevaluated(&self, output: &Output) {
         let Some(first) = &self.first else { return };
         let sentence = format!(
             "--where could not be evaluated on {} of {}, which {} therefore not among them; the first is {first}",

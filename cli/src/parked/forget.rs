@@ -246,7 +246,7 @@ pub(crate) async fn run(
         names(&waiting_queues)
     );
     done.map_err(|cli_error| cli_error.after(&summary))?;
-    selection.tell(output);
+    selection.report_unevaluated(output);
     output.note(&looked);
     if shutdown.is_set() {
         output.note(&summary);

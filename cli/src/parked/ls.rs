@@ -128,7 +128,7 @@ pub(crate) async fn run(
     );
     let shutdown = Shutdown::listen()?;
     if let Some(queue) = options.queue.clone() {
-        if options.management.is_said() {
+        if options.management.is_given() {
             let management_client = options.management.open(global)?;
             doctor::warn_of_lost_parking(&queue, &management_client).await;
         }
@@ -136,7 +136,7 @@ pub(crate) async fn run(
         let parked = target::parked(&client, &queue, options.dlq);
         let listed = one(&options, &mut filter, (&client, &parked), shutdown, output).await;
         client.close().await;
-        filter.tell(output);
+        filter.report_unevaluated(output);
         return Ok(listed?.0);
     }
     let names = all_queues::names(&options.management, global).await?;
@@ -169,7 +169,7 @@ pub(crate) async fn run(
         }
     }
     client.close().await;
-    filter.tell(output);
+    filter.report_unevaluated(output);
     if let Some(cli_error) = failed {
         return Err(cli_error);
     }
@@ -243,7 +243,7 @@ async fn one(
         }
     }
     if others.hold() {
-        return Ok((others.told(&name, output)?, listed));
+        return Ok((others.report(&name, output)?, listed));
     }
     Ok((Exit::Ok, listed))
 }

@@ -307,9 +307,9 @@ async fn act(
     // With a limit, or when we were stopped, the rest was not looked for.
     let missing = selection.missing().filter(|_| left > 0 && !stopped);
     let unmatched = missing.is_none() && !found && !stopped && selection.is_a_filter();
-    selection.tell(output);
+    selection.report_unevaluated(output);
     if !unmatched && (missing.is_none() || totals.count > 0) {
-        tell(totals, &summary, &selected, &action, output)?;
+        print_summary(totals, &summary, &selected, &action, output)?;
     }
     if stopped {
         return Ok(Exit::Interrupted);
@@ -321,7 +321,7 @@ async fn act(
         return Err(others.or_not_found(&missing, &name));
     }
     if others.hold() && !selection.is_named() && left > 0 {
-        return others.told(&name, output);
+        return others.report(&name, output);
     }
     Ok(Exit::Ok)
 }
@@ -556,7 +556,7 @@ const LONGEST_KEPT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Tells what was done, also where nobody read the lines that told of each.
-fn tell(
+fn print_summary(
     totals: Summary,
     summary: &str,
     selected: &Selected,

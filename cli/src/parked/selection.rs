@@ -302,8 +302,8 @@ impl Selection {
     }
 
     /// Says what could not be judged.
-    pub(super) fn tell(&self, output: &Output) {
-        self.filter.tell(output);
+    pub(super) fn report_unevaluated(&self, output: &Output) {
+        self.filter.report_unevaluated(output);
     }
 
     /// Whether not all of them are chosen.
