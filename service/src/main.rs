@@ -14,8 +14,8 @@ use bytesize::ByteSize;
 use clap::{ArgAction, ArgGroup, Parser};
 use retryrmq::{Client, ErrorKind};
 use retryrmq_serve::{
-    LogFormat, Moved, Service, ServiceConfig, ServiceOptions, StoreInspector, first, schema,
-    start_logging, store, tell_stopping, tell_systemd,
+    LogFormat, Moved, Service, ServiceConfig, ServiceOptions, StoreInspector, first,
+    notify_stopping, notify_systemd, schema, start_logging, store,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::level_filters::LevelFilter;
@@ -344,11 +344,11 @@ async fn run(options: Options, service_config: &ServiceConfig) -> ExitCode {
         };
         return fault(&why.to_string(), code);
     }
-    let systemd = tokio::spawn(tell_systemd(service.health().clone()));
+    let systemd = tokio::spawn(notify_systemd(service.health().clone()));
     let reload = service.reloader();
     let end = async move {
         asked.end(reload).await;
-        tell_stopping();
+        notify_stopping();
     };
     let served = service.run(end).await;
     systemd.abort();
