@@ -14,7 +14,7 @@ use super::{
     message_ref::handle,
     notes::{NoteRow, Notes, OnHiddenHold},
     other_consumers::OtherConsumers,
-    record, selection,
+    record,
     sort::SortedWalk,
     target,
 };
@@ -113,19 +113,12 @@ pub(crate) async fn run(
     output: &Output,
 ) -> Result<Exit, CliError> {
     let decoding = Arc::new(options.reading.open()?);
-    let mut filter = options.filter_args.read(&options.reading, decoding)?;
-    filter.of_kind(
-        options
-            .fingerprint
-            .as_deref()
-            .map(selection::fingerprint)
-            .transpose()?,
-        options
-            .reason
-            .as_deref()
-            .map(selection::reason)
-            .transpose()?,
-    );
+    let mut filter = options.filter_args.read(
+        options.fingerprint.as_deref(),
+        options.reason.as_deref(),
+        &options.reading,
+        decoding,
+    )?;
     let shutdown = Shutdown::listen()?;
     if let Some(queue) = options.queue.clone() {
         if options.management.is_given() {
