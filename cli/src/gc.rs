@@ -12,8 +12,8 @@ use crate::{
     global::Global,
     output::{Color, Column, Output, TableCell, TextStyle},
     plural, prompt,
+    retry_args::policies,
     setup::Setup,
-    waiting::policies,
 };
 
 /// Delete waiting queues that are empty, unused, and in no policy

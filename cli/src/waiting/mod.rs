@@ -15,7 +15,7 @@ use retryrmq::{
 
 use store::PolicyStore;
 
-use crate::{error::CliError, exit::Exit, global::Global, output::Output};
+use crate::{error::CliError, exit::Exit, global::Global, output::Output, retry_args};
 
 /// Look at messages that wait for their retry, bring them back now, or take them out
 ///
@@ -67,7 +67,7 @@ struct QueueArgs {
 
 impl QueueArgs {
     fn policies(&self) -> Result<Vec<Policy>, CliError> {
-        policies(&self.retry)
+        retry_args::policies(&self.retry)
     }
 
     /// The service's store, if it is named.
@@ -156,15 +156,4 @@ fn check_delivery_count(
         waiting_queue.name,
         waiting_message.looks
     )))
-}
-
-/// Reads policies.
-pub(crate) fn policies(texts: &[String]) -> Result<Vec<Policy>, CliError> {
-    let mut policies = Vec::with_capacity(texts.len());
-    for text in texts {
-        let policy: Policy = text.parse()?;
-        policy.validate()?;
-        policies.push(policy);
-    }
-    Ok(policies)
 }
