@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     Client, Error, ErrorKind, Event, QueueType, Result,
+    amqp10::CHECK_INTERVAL,
     connection::{Connection, QueueCount, ReadyCounter, passive_declare},
     consumer::{
         OneByOneProgress,
@@ -78,8 +79,6 @@ const EMPTY: u32 = 2;
 pub(crate) const LEFT_TO_OTHERS: Duration = Duration::from_secs(2);
 /// It leaves them up to so much more, by chance. If all came back at the same time, each would cost the message another delivery.
 const SPREAD: Duration = Duration::from_secs(6);
-/// How often it is asked meanwhile whether another one has found the message.
-const OFTEN: Duration = Duration::from_millis(100);
 
 /// The fewest messages that are looked at, and how many where that costs nothing.
 const NEAR: u32 = 64;
@@ -375,7 +374,7 @@ impl InternalErrors {
             if Instant::now() >= until {
                 return false;
             }
-            sleep(OFTEN).await;
+            sleep(CHECK_INTERVAL).await;
         }
     }
 
