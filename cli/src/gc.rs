@@ -7,14 +7,13 @@ use retryrmq::{Client, DeleteResult, Policy, WaitingQueue, format_duration, term
 use serde_json::{Value, json};
 
 use crate::{
-    counted,
     error::CliError,
     exit::Exit,
     global::Global,
     output::{Color, Column, Output, TableCell, TextStyle},
-    prompt,
+    plural, prompt,
+    retry_args::policies,
     setup::Setup,
-    waiting::policies,
 };
 
 /// Delete waiting queues that are empty, unused, and in no policy
@@ -282,9 +281,9 @@ fn report(findings: &[Finding], output: &Output) -> Result<Exit, CliError> {
             )),
             QueueVerdict::Lost(lost) => output.note(&format!(
                 "{} came into {} while it was deleted, and {} gone: somebody published into it meanwhile",
-                counted::messages(lost.into()),
+                plural::messages(lost.into()),
                 finding.waiting_queue.name,
-                counted::plural(lost.into(), "is", "are")
+                plural::word(lost.into(), "is", "are")
             )),
             _ => {}
         }

@@ -4,7 +4,6 @@
 
 mod completions;
 mod consume;
-mod counted;
 mod disable;
 mod doctor;
 mod enable;
@@ -20,6 +19,7 @@ mod management;
 mod nonblocking_output;
 mod output;
 mod parked;
+mod plural;
 mod prompt;
 mod publish;
 mod redact;

@@ -44,11 +44,11 @@ impl fmt::Debug for Management {
 
 impl Management {
     /// Whether somebody said where it is. What does without it asks it only then.
-    pub(crate) fn is_said(&self) -> bool {
-        self.said().is_some()
+    pub(crate) fn is_given(&self) -> bool {
+        self.given_address().is_some()
     }
 
-    fn said(&self) -> Option<&str> {
+    fn given_address(&self) -> Option<&str> {
         let said = self.management.as_deref().map(str::trim);
         said.filter(|said| !said.is_empty())
     }
@@ -58,7 +58,7 @@ impl Management {
         global.broker_url().parse::<Addresses>()?;
         let address = Address::new(
             global.broker_url(),
-            self.said(),
+            self.given_address(),
             self.management_ca.as_deref(),
         )?;
         Ok(ManagementClient {

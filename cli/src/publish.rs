@@ -14,7 +14,7 @@ use retryrmq::{
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::{counted, error::CliError, exit::Exit, global::Global, output::Output};
+use crate::{error::CliError, exit::Exit, global::Global, output::Output, plural};
 
 /// Publish messages, and wait until the broker has stored them
 ///
@@ -102,13 +102,13 @@ pub(crate) async fn run(
     if output.is_json() {
         output.json_document(&json!({ "published": count }))?;
     } else {
-        let plural = if count == 1 { "" } else { "s" };
         let later = options
             .delay
             .map(|delay| format!(", to be delivered in {delay}"))
             .unwrap_or_default();
         output.note(&format!(
-            "{count} message{plural} published and confirmed{later}"
+            "{} published and confirmed{later}",
+            plural::messages(count)
         ));
     }
     Ok(Exit::Ok)
@@ -146,8 +146,8 @@ async fn publish(
             Err(cli_error) => {
                 let done = format!(
                     "{} before it {} published",
-                    counted::messages(count),
-                    counted::plural(count, "was", "were")
+                    plural::messages(count),
+                    plural::word(count, "was", "were")
                 );
                 return Err(cli_error.on_the_way().after(&done));
             }

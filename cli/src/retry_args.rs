@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use clap::Args;
-use retryrmq::{QueueType, Rule, Rules, Strategy, WorkQueue, work_queue_of};
+use retryrmq::{Policy, QueueType, Rule, Rules, Strategy, WorkQueue, work_queue_of};
 
 use crate::error::CliError;
 
@@ -96,6 +96,12 @@ pub(crate) fn not_reserved(queue: &str, is_meant: bool) -> Result<(), CliError> 
              `retryrmq parked` and `retryrmq unreadable`; if it is your own queue, pass --reserved-name"
         ))),
     }
+}
+
+/// The policies of an option that may be given several times.
+pub(crate) fn policies(texts: &[String]) -> Result<Vec<Policy>, CliError> {
+    let policies = texts.iter().map(|text| text.parse());
+    Ok(policies.collect::<retryrmq::Result<_>>()?)
 }
 
 /// What was given, read; otherwise the crate's default.

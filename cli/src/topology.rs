@@ -83,7 +83,7 @@ pub(crate) async fn run(
         options.retry_args.work_queue()?.as_ref(),
     );
     let plan = plan.map_err(CliError::in_flags)?;
-    let asks = options.management.is_said() && !options.offline;
+    let asks = options.management.is_given() && !options.offline;
     let management_client = asks.then(|| options.management.open(global)).transpose()?;
     let findings = if options.offline {
         None
@@ -131,7 +131,7 @@ pub(crate) async fn run(
         Some(Err(why)) => output.note(&format!("policies were not looked at: {}", why.sentence())),
         None => {}
     }
-    tell_what_was_not_checked(findings.as_deref().unwrap_or_default(), output);
+    note_unchecked(findings.as_deref().unwrap_or_default(), output);
     let lacks_service = |finding: &Finding| {
         finding.status == Status::Missing && finding.item.name() == HANDOVER_QUEUE
     };
@@ -187,7 +187,7 @@ pub(crate) fn is_for_others(finding: &Finding) -> bool {
 }
 
 /// Without its binding an exchange loses every message, and one of another kind does not delay.
-fn tell_what_was_not_checked(findings: &[Finding], output: &Output) {
+fn note_unchecked(findings: &[Finding], output: &Output) {
     for finding in findings {
         if finding.services == Some(0) {
             output.note("nothing consumes the queue of the service: what is handed over waits there until `retryrmq serve` runs");

@@ -288,7 +288,7 @@ impl AlertingRuntime {
     async fn hand_on(&self, news: &mut Option<mpsc::Receiver<ServiceEvent>>) {
         loop {
             let service_event = next(news).await;
-            self.running.with(|handle| handle.tell(service_event));
+            self.running.with(|handle| handle.send(service_event));
         }
     }
 
@@ -349,7 +349,7 @@ mod tests {
                 ..ParkedReport::default()
             };
             let told = ServiceEvent::Parked(Box::new(death));
-            running.with(|handle| handle.tell(told)).unwrap();
+            running.with(|handle| handle.send(told)).unwrap();
             running.stop().await;
             ended.store(true, Ordering::Relaxed);
             for looking in looking {

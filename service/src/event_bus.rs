@@ -50,7 +50,7 @@ impl EventBus {
     }
 
     /// Tells everybody who listens. What is to be told is made only if there is somebody.
-    pub fn tell(&self, service_event: impl FnOnce() -> ServiceEvent) {
+    pub fn publish(&self, service_event: impl FnOnce() -> ServiceEvent) {
         let mut listeners = self.lock();
         if listeners.is_empty() {
             return;
@@ -94,10 +94,10 @@ mod tests {
     #[test]
     fn a_slow_listener_misses_some_and_holds_nobody_up() {
         let event_bus = EventBus::default();
-        event_bus.tell(|| unreachable!("nobody listens"));
+        event_bus.publish(|| unreachable!("nobody listens"));
         let mut slow = event_bus.listen();
         for _ in 0..ROOM + 3 {
-            event_bus.tell(service_event);
+            event_bus.publish(service_event);
         }
         assert_eq!(event_bus.dropped(), 3);
         let mut read = 0;
@@ -106,8 +106,8 @@ mod tests {
         }
         assert_eq!(read, ROOM);
         drop(slow);
-        event_bus.tell(service_event);
-        event_bus.tell(|| unreachable!("nobody listens any more"));
+        event_bus.publish(service_event);
+        event_bus.publish(|| unreachable!("nobody listens any more"));
         assert_eq!(event_bus.dropped(), 3);
     }
 }

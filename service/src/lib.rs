@@ -53,5 +53,5 @@ pub use service_event::{
     DecodedBody, ParkedReport, QueueTrouble, RetryEvent, ServiceEvent, TroubleState,
 };
 pub use settings::{Settings, first};
-pub use systemd::{tell_stopping, tell_systemd};
+pub use systemd::{notify_stopping, notify_systemd};
 pub use waiting::{Moved, StoreInspector};

@@ -11,11 +11,11 @@ use std::{
 };
 
 use bytesize::ByteSize;
-use clap::{ArgAction, Parser};
+use clap::{ArgAction, ArgGroup, Parser};
 use retryrmq::{Client, ErrorKind};
 use retryrmq_serve::{
-    LogFormat, Moved, Service, ServiceConfig, ServiceOptions, StoreInspector, first, schema,
-    start_logging, store, tell_stopping, tell_systemd,
+    LogFormat, Moved, Service, ServiceConfig, ServiceOptions, StoreInspector, first,
+    notify_stopping, notify_systemd, schema, start_logging, store,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::level_filters::LevelFilter;
@@ -29,6 +29,7 @@ use tracing::level_filters::LevelFilter;
 /// A flag comes before its variable of the environment, that before the section [service] of the policy file, and this before the default.
 #[derive(Parser)]
 #[command(name = "retryrmq-serve", version, max_term_width = 100)]
+#[command(group = ArgGroup::new("store").args(STORE_OPTIONS))]
 struct Options {
     /// The broker: amqp://user:password@host:5672/vhost, or amqps:// for TLS [default: amqp://localhost]
     #[arg(long, env = "RETRYRMQ_URL", hide_env_values = true, value_name = "URL")]
@@ -41,15 +42,15 @@ struct Options {
     config: Option<PathBuf>,
 
     /// Only check the policy file: exit code 0, or 2 with the line, the column and what to change
-    #[arg(long, requires = "config")]
+    #[arg(long, requires = "config", conflicts_with_all = STORE_OPTIONS)]
     check: bool,
 
     /// Only print the JSON Schema of a policy file
-    #[arg(long, conflicts_with = "check")]
+    #[arg(long, conflicts_with = "check", conflicts_with_all = STORE_OPTIONS)]
     schema: bool,
 
     /// Only list what waits in the store of the policy file: a JSON object a line
-    #[arg(long, requires = "config", group = "look", conflicts_with_all = ["check", "schema"])]
+    #[arg(long, requires = "config")]
     waiting: bool,
 
     /// With --waiting: only what comes back to this queue
@@ -62,19 +63,39 @@ struct Options {
     queue: Option<String>,
 
     /// Only show the message with this id, which --waiting lists, with its body: a JSON object
-    #[arg(long, requires = "config", value_name = "ID", allow_hyphen_values = true, group = "look", conflicts_with_all = ["check", "schema"])]
+    #[arg(
+        long,
+        requires = "config",
+        value_name = "ID",
+        allow_hyphen_values = true
+    )]
     show: Option<String>,
 
     /// Only make messages in the store due now, for a running service to bring back; `-` reads ids from standard input, one a line
-    #[arg(long, requires = "config", value_name = "ID", allow_hyphen_values = true, group = "look", conflicts_with_all = ["check", "schema"])]
+    #[arg(
+        long,
+        requires = "config",
+        value_name = "ID",
+        allow_hyphen_values = true
+    )]
     flush: Option<String>,
 
     /// Only take messages out of the store, and park them as `requested`; `-` reads ids from standard input, one a line
-    #[arg(long, requires = "config", value_name = "ID", allow_hyphen_values = true, group = "look", conflicts_with_all = ["check", "schema"])]
+    #[arg(
+        long,
+        requires = "config",
+        value_name = "ID",
+        allow_hyphen_values = true
+    )]
     park: Option<String>,
 
     /// Only delete the message with this id, which --waiting lists, from the store, for good
-    #[arg(long, requires = "config", value_name = "ID", allow_hyphen_values = true, group = "look", conflicts_with_all = ["check", "schema"])]
+    #[arg(
+        long,
+        requires = "config",
+        value_name = "ID",
+        allow_hyphen_values = true
+    )]
     cancel: Option<String>,
 
     /// Where the page for people, /metrics, /healthz and /readyz are served [default: 127.0.0.1:9419]
@@ -204,22 +225,33 @@ fn read(file: Option<&Path>) -> Result<ServiceConfig, String> {
     ServiceConfig::read(&text).map_err(|why| format!("{}:{why}", file.display()))
 }
 
-/// Whether the program only looks at the store.
-fn only_looks(options: &Options) -> bool {
-    let Options {
-        waiting,
-        show,
-        flush,
-        park,
-        cancel,
-        ..
-    } = options;
-    *waiting || [show, flush, park, cancel].iter().any(|id| id.is_some())
+/// The options that name a [`StoreAction`].
+const STORE_OPTIONS: [&str; 5] = ["waiting", "show", "flush", "park", "cancel"];
+
+/// What the program does with the store, instead of serving.
+#[derive(Clone, Copy)]
+enum StoreAction<'a> {
+    List { queue: Option<&'a str> },
+    Show(&'a str),
+    Flush(&'a str),
+    Park(&'a str),
+    Cancel(&'a str),
 }
 
-/// Looks at the store, and changes what it is told to, until `stop` is set.
-async fn look(
-    options: &Options,
+impl Options {
+    fn store_action(&self) -> Option<StoreAction<'_>> {
+        let queue = self.queue.as_deref();
+        let list = self.waiting.then_some(StoreAction::List { queue });
+        list.or(self.show.as_deref().map(StoreAction::Show))
+            .or(self.flush.as_deref().map(StoreAction::Flush))
+            .or(self.park.as_deref().map(StoreAction::Park))
+            .or(self.cancel.as_deref().map(StoreAction::Cancel))
+    }
+}
+
+/// Reads or changes the store, until `stop` is set.
+async fn act_on_store(
+    action: StoreAction<'_>,
     service_config: &ServiceConfig,
     url: &str,
     stop: &AtomicBool,
@@ -227,25 +259,21 @@ async fn look(
     let line = |line: String| _ = say(&line);
     let done = async {
         let waiting = StoreInspector::open(service_config, url)?;
-        if let Some(id) = &options.show {
-            return waiting.show(id, line).await.map(|()| Moved::All);
+        match action {
+            StoreAction::List { queue } => waiting.list(queue, line).await,
+            StoreAction::Show(id) => waiting.show(id, line).await,
+            StoreAction::Cancel(id) => waiting.cancel(id).await,
+            StoreAction::Flush(ids) => return waiting.flush(&read_ids(ids)?, stop, line).await,
+            StoreAction::Park(ids) => {
+                let ids = read_ids(ids)?;
+                let client = Client::connect(url).await;
+                let client = client.map_err(|error| store::Error::Away(error.to_string()))?;
+                let parked = waiting.park(&ids, &client, stop, line).await;
+                client.close().await;
+                return parked;
+            }
         }
-        if let Some(ids) = &options.flush {
-            return waiting.flush(&read_ids(ids)?, stop, line).await;
-        }
-        if let Some(ids) = &options.park {
-            let ids = read_ids(ids)?;
-            let client = Client::connect(url).await;
-            let client = client.map_err(|error| store::Error::Away(error.to_string()))?;
-            let parked = waiting.park(&ids, &client, stop, line).await;
-            client.close().await;
-            return parked;
-        }
-        if let Some(id) = &options.cancel {
-            return waiting.cancel(id).await.map(|()| Moved::All);
-        }
-        let listed = waiting.list(options.queue.as_deref(), line).await;
-        listed.map(|()| Moved::All)
+        .map(|()| Moved::All)
     };
     match done.await {
         Ok(Moved::All) => ExitCode::SUCCESS,
@@ -275,34 +303,34 @@ async fn run(options: Options, service_config: &ServiceConfig) -> ExitCode {
     let settings = service_config.settings().clone();
     let url = first(options.url.clone(), settings.url);
     let url = url.as_deref().unwrap_or("amqp://localhost").trim();
-    if only_looks(&options) {
+    if let Some(action) = options.store_action() {
         let stop = AtomicBool::new(false);
-        let mut looking = pin!(look(&options, service_config, url, &stop));
+        let mut acting = pin!(act_on_store(action, service_config, url, &stop));
         tokio::select! {
-            code = &mut looking => return code,
+            code = &mut acting => return code,
             () = asked.end(|| ()) => stop.store(true, Ordering::Relaxed),
         }
-        if options.flush.is_none() && options.park.is_none() {
+        if !matches!(action, StoreAction::Flush(_) | StoreAction::Park(_)) {
             return ExitCode::from(INTERRUPTED);
         }
         // A message that is cut off in the middle would come back too early, or twice.
         return tokio::select! {
-            code = looking => code,
+            code = acting => code,
             () = asked.end(|| ()) => ExitCode::from(INTERRUPTED),
         };
     }
-    let mut told = ServiceOptions::new(url);
-    told.policy = options.config;
-    told.management = first(options.management, settings.management);
-    told.management_ca = options.management_ca.or(settings.management_ca);
-    told.listen = options.listen.or(settings.listen).or(Some(LISTEN));
+    let mut service_options = ServiceOptions::new(url);
+    service_options.policy = options.config;
+    service_options.management = first(options.management, settings.management);
+    service_options.management_ca = options.management_ca.or(settings.management_ca);
+    service_options.listen = options.listen.or(settings.listen).or(Some(LISTEN));
     if let Some(prefetch) = options.prefetch.or(settings.prefetch) {
-        told.prefetch = prefetch.get();
+        service_options.prefetch = prefetch.get();
     }
     let memory = options.memory.or(settings.memory);
-    told.memory = memory.map(|memory| memory.as_u64());
-    told.page = !options.no_ui;
-    let service = match Service::new(told).await {
+    service_options.memory = memory.map(|memory| memory.as_u64());
+    service_options.page = !options.no_ui;
+    let service = match Service::new(service_options).await {
         Ok(service) => service,
         Err(why) => return fault(&why, USAGE),
     };
@@ -316,11 +344,11 @@ async fn run(options: Options, service_config: &ServiceConfig) -> ExitCode {
         };
         return fault(&why.to_string(), code);
     }
-    let systemd = tokio::spawn(tell_systemd(service.health().clone()));
+    let systemd = tokio::spawn(notify_systemd(service.health().clone()));
     let reload = service.reloader();
     let end = async move {
         asked.end(reload).await;
-        tell_stopping();
+        notify_stopping();
     };
     let served = service.run(end).await;
     systemd.abort();
@@ -393,15 +421,14 @@ mod tests {
         let id = "-Zm9vYmFyYmF6cXV1eHF1dQ.abcdefghijk";
         for option in ["--show", "--flush", "--park", "--cancel"] {
             let options = Options::try_parse_from(["x", "--config", "f", option, id]).unwrap();
-            let Options {
-                show,
-                flush,
-                park,
-                cancel,
-                ..
-            } = options;
-            let told: Vec<_> = [show, flush, park, cancel].into_iter().flatten().collect();
-            assert_eq!(told, [id], "{option}");
+            let read = match options.store_action() {
+                Some(StoreAction::Show(id)) => ("--show", id),
+                Some(StoreAction::Flush(id)) => ("--flush", id),
+                Some(StoreAction::Park(id)) => ("--park", id),
+                Some(StoreAction::Cancel(id)) => ("--cancel", id),
+                Some(StoreAction::List { .. }) | None => ("", ""),
+            };
+            assert_eq!(read, (option, id));
         }
         let options = ["x", "--config", "f", "--waiting", "--queue", "-orders"];
         let options = Options::try_parse_from(options).unwrap();

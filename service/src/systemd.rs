@@ -13,7 +13,7 @@ const LOOK: Duration = Duration::from_millis(250);
 
 /// Tells systemd, where it has started the program, until it is dropped: `READY=1` once the probes would be told so, a `STATUS` with the
 /// sentence of the probes, and `WATCHDOG=1` at least four times in the time that the unit allows. Elsewhere it does nothing.
-pub async fn tell_systemd(health: Health) {
+pub async fn notify_systemd(health: Health) {
     if std::env::var_os("NOTIFY_SOCKET").is_none() {
         return;
     }
@@ -26,28 +26,28 @@ pub async fn tell_systemd(health: Health) {
         let ready = health.ready();
         if ready.is_ok() && !was_ready {
             was_ready = true;
-            tell(&[NotifyState::Ready]);
+            send_state(&[NotifyState::Ready]);
         }
         let status = ready.map_or_else(|why| why, |()| "retries and parks what dies".to_owned());
         if status != said {
-            tell(&[NotifyState::Status(&status)]);
+            send_state(&[NotifyState::Status(&status)]);
             said = status;
         }
         if beat.is_some() {
-            tell(&[NotifyState::Watchdog]);
+            send_state(&[NotifyState::Watchdog]);
         }
         sleep(beat.map_or(LOOK, |beat| beat.min(LOOK))).await;
     }
 }
 
 /// Tells systemd that the end has begun (`STOPPING=1`). It is watched on, until the last copy is confirmed.
-pub fn tell_stopping() {
+pub fn notify_stopping() {
     if std::env::var_os("NOTIFY_SOCKET").is_some() {
-        tell(&[NotifyState::Stopping]);
+        send_state(&[NotifyState::Stopping]);
     }
 }
 
-fn tell(state: &[NotifyState]) {
+fn send_state(state: &[NotifyState]) {
     if let Err(why) = notify(state) {
         debug!(%why, "systemd was not reached");
     }

@@ -4,7 +4,7 @@ use console::Style;
 use retryrmq::{Event, format_duration};
 use serde_json::{Value, json};
 
-use crate::{error::CliError, nonblocking_output, output::Output};
+use crate::{error::CliError, nonblocking_output, output::Output, plural};
 use retryrmq::terminal_escape;
 
 /// Tells and counts.
@@ -147,15 +147,11 @@ impl<'a> EventPrinter<'a> {
         .map(|(count, word)| format!("{count} {word}"))
         .collect();
         let colon = if parts.is_empty() { "" } else { ": " };
-        let plural = if self.attempts == 1 { "" } else { "s" };
+        let attempts = plural::word(self.attempts, "attempt", "attempts");
         self.output.happened(
             "end",
             Style::new().cyan(),
-            &format!(
-                "{} attempt{plural}{colon}{}",
-                self.attempts,
-                parts.join(", ")
-            ),
+            &format!("{} {attempts}{colon}{}", self.attempts, parts.join(", ")),
         );
         Ok(())
     }
@@ -304,8 +300,8 @@ fn for_people(event: &Event, most_crashes: u32) -> (&'static str, Style, String)
             "moved",
             yellow,
             format!(
-                "{count} message{} to {}, which RabbitMQ cannot deliver over AMQP 0-9-1: {}",
-                if *count == 1 { "" } else { "s" },
+                "{} to {}, which RabbitMQ cannot deliver over AMQP 0-9-1: {}",
+                plural::messages((*count).into()),
                 shown(to),
                 shown(cause)
             ),

@@ -60,7 +60,7 @@ pub(crate) async fn run(
     nonblocking_output::start(); // who reads what is printed must not hold up messages
     let consumer = options.consumer(&settings)?;
     let queue_type = options.retry_args.queue_type()?;
-    let asks = options.dlx != Some(false) && options.management.is_said();
+    let asks = options.dlx != Some(false) && options.management.is_given();
     let management_client = asks.then(|| options.management.open(global)).transpose()?;
     let mut signals = Signals::listen()?; // before anything is taken: from now on they drain
     let ends = process::hear_of_ends()
@@ -255,7 +255,7 @@ impl ConsumeWork<'_> {
                         }
                     }
                 }
-                Some(event) = self.happened.recv() => self.tell(&event),
+                Some(event) = self.happened.recv() => self.print_event(&event),
                 () = nobody_reads(), if self.broken.is_none() => {
                     let told = self.report.unread();
                     self.note(told);
@@ -297,7 +297,7 @@ impl ConsumeWork<'_> {
         self.subscription.close();
         self.settled(signals, settings, interrupted).await;
         while let Ok(event) = self.happened.try_recv() {
-            self.tell(&event);
+            self.print_event(&event);
         }
         let end = client.end(); // by itself
         client.close().await;
@@ -457,7 +457,7 @@ impl ConsumeWork<'_> {
         self.broken.get_or_insert(cli_error);
     }
 
-    fn tell(&mut self, event: &Event) {
+    fn print_event(&mut self, event: &Event) {
         let told = self.report.event(event);
         self.note(told);
     }

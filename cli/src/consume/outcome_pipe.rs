@@ -81,7 +81,7 @@ impl OutcomePipe {
 
     /// What was said, now that the command is gone: it is in the pipe, and who was left behind is not waited for. Empty if nothing was;
     /// otherwise the last line, or the line of each message.
-    pub(super) fn said(&self) -> Vec<Vec<u8>> {
+    pub(super) fn outcome_lines(&self) -> Vec<Vec<u8>> {
         let mut left = rustix::io::ioctl_fionread(&self.from).unwrap_or_default();
         let mut chunk = [0; 4096];
         // Read past tokio, which may not have heard yet that there is something.

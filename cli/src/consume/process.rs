@@ -67,7 +67,7 @@ pub(super) struct HandlerProgram {
 pub(super) struct StartShortage(Arc<Mutex<Option<Instant>>>);
 
 impl StartShortage {
-    fn tell(&self, error: &io::Error) {
+    fn warn(&self, error: &io::Error) {
         let mut told = self.0.lock().unwrap_or_else(|poison| poison.into_inner());
         if told.is_none_or(|told| told.elapsed() >= SILENCE) {
             *told = Some(Instant::now());
@@ -139,7 +139,7 @@ impl HandlerProgram {
             let asked = urgency.wait_for(|urgency| *urgency >= Urgency::Drain);
             let _ = timeout(LATER, asked).await;
         }
-        let said = channel.said();
+        let said = channel.outcome_lines();
         let has_failed = ending != CommandEnd::Exit(0) || !said.is_empty();
         let tail = passing.settle(has_failed).await;
         let words = OutcomeWords {
@@ -223,7 +223,7 @@ impl HandlerProgram {
             if !is_shortage(&error) || alone.elapsed() >= TIME_LIMIT {
                 return Err(error);
             }
-            self.shortage.tell(&error);
+            self.shortage.warn(&error);
             tokio::select! {
                 () = sleep(PAUSE) => {}
                 _ = urgency.wait_for(|urgency| *urgency >= Urgency::Drain) => return Ok(None),

@@ -23,6 +23,7 @@ use crate::{
     global::Global,
     management::Management,
     output::{Output, TableCell},
+    plural,
     shutdown::Shutdown,
 };
 use retryrmq::terminal_escape;
@@ -556,13 +557,11 @@ impl<'a> Apply<'a> {
             (_, Some(queue)) => queue,
             (_, None) => return cli_error,
         };
-        let (were, they) = if count == 1 {
-            ("1 message was".to_owned(), "it is")
-        } else {
-            (format!("{count} messages were"), "they are")
-        };
+        let messages = plural::messages(count);
+        let were = plural::word(count, "was", "were");
+        let they = plural::word(count, "it is", "they are");
         cli_error.after(&format!(
-            "{were} {} to {} before that was known: {they} still in {} as well",
+            "{messages} {were} {} to {} before that was known: {they} still in {} as well",
             if matches!(self.action, Action::Replay(_)) {
                 "replayed"
             } else {
@@ -624,7 +623,7 @@ impl<'a> Apply<'a> {
                 CanaryResult::Stopped => return Ok(Progress::End),
                 CanaryResult::ParkedAgain(again, error) => format!(
                     "{again} of the first {count} {} parked again ({error}): the rest was not replayed",
-                    if again == 1 { "was" } else { "were" },
+                    plural::word(again as u64, "was", "were"),
                 ),
                 CanaryResult::ParkedElsewhere(why) => format!(
                     "of the first {count}, some seem to be parked again: {why}. The rest was not replayed"

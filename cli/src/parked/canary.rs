@@ -14,7 +14,7 @@ use retryrmq::{
 use tokio::time::{Instant, sleep};
 
 use super::{foreign, ls, sort::SortedWalk};
-use crate::{counted, error::CliError, management::ManagementClient};
+use crate::{error::CliError, management::ManagementClient, plural};
 use retryrmq::terminal_escape;
 use retryrmq_operator::management::{Queue, settings};
 
@@ -207,8 +207,8 @@ impl<'a> Canary<'a> {
         if now.waiting > before.waiting {
             return CanaryResult::Waiting(format!(
                 "{} {} for a retry in the waiting queues of {target}, {} more than before",
-                counted::messages(now.waiting.into()),
-                counted::plural(now.waiting.into(), "waits", "wait"),
+                plural::messages(now.waiting.into()),
+                plural::word(now.waiting.into(), "waits", "wait"),
                 now.waiting - before.waiting
             ));
         }
@@ -222,8 +222,8 @@ impl<'a> Canary<'a> {
             }
             let more = format!(
                 "{} {} in {}, {} more than before",
-                counted::messages(now.ready.into()),
-                counted::plural(now.ready.into(), "is", "are"),
+                plural::messages(now.ready.into()),
+                plural::word(now.ready.into(), "is", "are"),
                 terminal_escape::line(name),
                 now.ready - before.ready
             );
@@ -238,8 +238,8 @@ impl<'a> Canary<'a> {
         if now.ready > before.ready {
             return CanaryResult::Waiting(format!(
                 "{} {} ready in {target}, more than before: its consumers have not come to them yet",
-                counted::messages(now.ready.into()),
-                counted::plural(now.ready.into(), "is", "are")
+                plural::messages(now.ready.into()),
+                plural::word(now.ready.into(), "is", "are")
             ));
         }
         let services = self

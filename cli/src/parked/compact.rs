@@ -8,7 +8,7 @@ use super::{
     other_consumers::{self, OtherConsumers},
 };
 use crate::{
-    counted, error::CliError, exit::Exit, global::Global, output::Output, shutdown::Shutdown,
+    error::CliError, exit::Exit, global::Global, output::Output, plural, shutdown::Shutdown,
 };
 use retryrmq::terminal_escape;
 
@@ -75,8 +75,8 @@ pub(crate) async fn run(
         line["count"] = json!(rewritten);
         let done = format!(
             "{} {} rewritten",
-            counted::messages(*rewritten),
-            counted::plural(*rewritten, "was", "were")
+            plural::messages(*rewritten),
+            plural::word(*rewritten, "was", "were")
         );
         written = audit.append(&[line], &done).await;
     }
@@ -113,14 +113,14 @@ pub(crate) async fn run(
     }
     output.note(&format!(
         "{rewritten} of {} in {} rewritten{not_all}{stopped}",
-        counted::messages(total.into()),
+        plural::messages(total.into()),
         terminal_escape::line(&name)
     ));
     if shutdown.is_set() {
         return Ok(Exit::Interrupted);
     }
     if taken.hold() {
-        return taken.told(&name, output);
+        return taken.report(&name, output);
     }
     Ok(Exit::Ok)
 }
@@ -143,8 +143,8 @@ fn ended(
 fn state(rewritten: u64, total: u32) -> String {
     format!(
         "{rewritten} of {} {} rewritten; every message is still parked, and some that were rewritten last may be there twice: run this again to see that it ends",
-        counted::messages(total.into()),
-        counted::plural(rewritten, "was", "were")
+        plural::messages(total.into()),
+        plural::word(rewritten, "was", "were")
     )
 }
 

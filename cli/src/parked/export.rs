@@ -23,7 +23,7 @@ use super::{
     target,
 };
 use crate::{
-    error::CliError, exit::Exit, global::Global, json, output::Output, shutdown::Shutdown,
+    error::CliError, exit::Exit, global::Global, json, output::Output, plural, shutdown::Shutdown,
 };
 use retryrmq::terminal_escape;
 
@@ -155,7 +155,7 @@ pub(crate) async fn run(
         return Ok(Exit::Failed);
     }
     if others.hold() {
-        return others.told(&name, output);
+        return others.report(&name, output);
     }
     Ok(Exit::Ok)
 }
@@ -244,8 +244,7 @@ impl Export<'_> {
     }
 
     fn summary(&self) -> String {
-        let count = self.exported;
-        let plural = if count == 1 { "" } else { "s" };
+        let messages = plural::messages(self.exported);
         let to = match &self.options.file {
             Some(path) => format!(" to {}", terminal_escape::line(&path.to_string_lossy())),
             None => String::new(),
@@ -265,7 +264,7 @@ impl Export<'_> {
                 "; {spared} on hold were left alone (`parked ls --group` says why; pass --fingerprint to act on them)"
             ),
         };
-        format!("{count} message{plural} exported{to}{rest}{spared}")
+        format!("{messages} exported{to}{rest}{spared}")
     }
 }
 

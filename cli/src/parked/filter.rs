@@ -20,7 +20,7 @@ use super::{
     foreign::{self, PublishedMessage},
     message_ref::handle,
 };
-use crate::{counted, error::CliError, json, output::Output, time_format};
+use crate::{error::CliError, json, output::Output, plural, time_format};
 
 /// The options: all that are given must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
@@ -110,9 +110,13 @@ impl FilterArgs {
 
     pub(super) fn read(
         &self,
+        fingerprint: Option<&str>,
+        reason: Option<&str>,
         reading: &DecodeArgs,
         decoding: Arc<BodyDecoder>,
     ) -> Result<Filter, CliError> {
+        let fingerprint = fingerprint.map(self::fingerprint).transpose()?;
+        let reason = reason.map(self::reason).transpose()?;
         let error_type = match (&self.error_type, reading.error_type()) {
             (Some(_), Some(_)) => {
                 return Err(CliError::usage(
@@ -151,6 +155,8 @@ impl FilterArgs {
             })
         });
         Ok(Filter {
+            fingerprint,
+            reason,
             since: self.since.as_deref().map(since).transpose()?,
             error: self.error.as_ref().map(|text| text.to_lowercase()),
             error_type,
@@ -188,26 +194,60 @@ fn since(text: &str) -> Result<SystemTime, CliError> {
     }
 }
 
-impl Filter {
-    /// Only failures like this, and only those parked for this reason.
-    pub(super) fn of_kind(
-        &mut self,
-        fingerprint: Option<String>,
-        reason: Option<Option<ParkReason>>,
-    ) {
-        (self.fingerprint, self.reason) = (fingerprint, reason);
+/// The reason of `--reason`; `None` is an unknown one.
+fn reason(word: &str) -> Result<Option<ParkReason>, CliError> {
+    if word == "unknown" {
+        return Ok(None);
     }
+    ParkReason::parse(word).map(Some).ok_or_else(|| {
+        CliError::usage(format!(
+            "--reason `{}` is none: it is exhausted, fatal, requested, delivery-limit, undecodable, expired, too-old, rejected, overflow or unknown",
+            terminal_escape::line(word)
+        ))
+    })
+}
 
+/// The beginning of a fingerprint, of `--fingerprint`.
+fn fingerprint(text: &str) -> Result<String, CliError> {
+    hexadecimal(text).ok_or_else(|| {
+        CliError::usage("--fingerprint is 4 to 16 hexadecimal digits, as `parked ls` shows them")
+    })
+}
+
+/// The beginning of a mark or a fingerprint.
+pub(super) fn hexadecimal(text: &str) -> Option<String> {
+    let text = text.to_ascii_lowercase();
+    let sound = (4..=16).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    sound.then_some(text)
+}
+
+impl Filter {
     /// Whether every message is meant.
     pub(super) fn is_empty(&self) -> bool {
-        self.fingerprint.is_none()
-            && self.reason.is_none()
-            && self.since.is_none()
+        self.fingerprint.is_none() && self.reason.is_none() && self.has_no_conditions()
+    }
+
+    fn has_no_conditions(&self) -> bool {
+        self.since.is_none()
             && self.error.is_none()
             && self.error_type.is_none()
             && self.routing_key.is_none()
             && self.headers.is_empty()
             && self.condition.is_none()
+    }
+
+    /// The beginning of a fingerprint, if one was given.
+    pub(super) fn fingerprint(&self) -> Option<&str> {
+        self.fingerprint.as_deref()
+    }
+
+    /// What the messages have in common, for the sentence that there are none.
+    pub(super) fn described(&self) -> &'static str {
+        match (&self.fingerprint, self.reason, self.has_no_conditions()) {
+            (Some(_), None, true) => "with this fingerprint",
+            (None, Some(_), true) => "that was parked for this reason",
+            _ => "like that",
+        }
     }
 
     /// Something is done with what is chosen, and nobody is asked: from now on the condition cannot be judged on a body whose
@@ -323,13 +363,13 @@ impl Filter {
     }
 
     /// Says on how many messages the condition could not be judged.
-    pub(super) fn tell(&self, output: &Output) {
+    pub(super) fn report_unevaluated(&self, output: &Output) {
         let Some(first) = &self.first else { return };
         let sentence = format!(
             "--where could not be evaluated on {} of {}, which {} therefore not among them; the first is {first}",
             self.unevaluated,
-            counted::messages(self.tried),
-            counted::plural(self.unevaluated, "is", "are")
+            plural::messages(self.tried),
+            plural::word(self.unevaluated, "is", "are")
         );
         if output.is_json() {
             tracing::warn!("{sentence}");

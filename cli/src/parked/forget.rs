@@ -20,8 +20,8 @@ use super::{
     target,
 };
 use crate::{
-    counted, error::CliError, exit::Exit, global::Global, line_printer::LinePrinter,
-    output::Output, prompt, shutdown::Shutdown,
+    error::CliError, exit::Exit, global::Global, line_printer::LinePrinter, output::Output, plural,
+    prompt, shutdown::Shutdown,
 };
 use retryrmq::terminal_escape;
 
@@ -228,7 +228,7 @@ pub(crate) async fn run(
     let count = from_parking + from_waiting;
     let summary = format!(
         "{} {would}forgotten: {from_parking} parked, {from_waiting} waiting",
-        counted::messages(count)
+        plural::messages(count)
     );
     let names = |queues: &[String]| {
         let names: Vec<_> = queues
@@ -238,15 +238,15 @@ pub(crate) async fn run(
         names.join(", ")
     };
     let looked = format!(
-        "looked through {} and {} waiting queue{}{}{}",
+        "looked through {} and {} waiting {}{}{}",
         names(&queues),
         waiting_queues.len(),
-        if waiting_queues.len() == 1 { "" } else { "s" },
+        plural::word(waiting_queues.len() as u64, "queue", "queues"),
         if waiting_queues.is_empty() { "" } else { ": " },
         names(&waiting_queues)
     );
     done.map_err(|cli_error| cli_error.after(&summary))?;
-    selection.tell(output);
+    selection.report_unevaluated(output);
     output.note(&looked);
     if shutdown.is_set() {
         output.note(&summary);
@@ -256,9 +256,9 @@ pub(crate) async fn run(
     if from_waiting < agreed {
         return Err(CliError::not_found(format!(
             "{} that waited when you were asked {} come back to {} queue since: run this again; {summary}",
-            counted::messages(agreed - from_waiting),
-            counted::plural(agreed - from_waiting, "has", "have"),
-            counted::plural(agreed - from_waiting, "its", "their")
+            plural::messages(agreed - from_waiting),
+            plural::word(agreed - from_waiting, "has", "have"),
+            plural::word(agreed - from_waiting, "its", "their")
         )));
     }
     // A filter that finds nothing was not meant so.
@@ -381,7 +381,7 @@ impl Forget<'_> {
         let held = |(record, _): &&(Record, Option<Value>)| self.notes.holds(&record.fingerprint);
         let on_hold = chosen.iter().filter(held).count();
         if on_hold > 0 && !walk.is_stopped() {
-            let are = counted::plural(on_hold as u64, "is", "are");
+            let are = plural::word(on_hold as u64, "is", "are");
             return Err(on_hold_are(&format!("{on_hold} of these messages {are}")));
         }
         let others = OtherConsumers::of(&walk.browse);
@@ -520,7 +520,7 @@ async fn agreed(
 ) -> Result<bool, CliError> {
     let question = format!(
         "Forget {} of {} for good, {parked} parked and {waiting} waiting?",
-        counted::messages((parked + waiting) as u64),
+        plural::messages((parked + waiting) as u64),
         terminal_escape::line(queue)
     );
     let mut shutdown = shutdown.clone();

@@ -17,7 +17,7 @@ use super::{
     target,
 };
 use crate::{
-    counted, error::CliError, exit::Exit, global::Global, output::Output, shutdown::Shutdown,
+    error::CliError, exit::Exit, global::Global, output::Output, plural, shutdown::Shutdown,
 };
 use retryrmq::terminal_escape;
 
@@ -143,9 +143,9 @@ pub(crate) async fn run(
             1 => String::new(),
             line => format!(" from line {line} on"),
         };
-        let plural = if total == 1 { "" } else { "s" };
+        let messages = plural::messages(total);
         output.note(&format!(
-            "{total} message{plural} in the file{from}; none imported, and the broker was not asked whether some are parked already"
+            "{messages} in the file{from}; none imported, and the broker was not asked whether some are parked already"
         ));
         if output.is_json() {
             output.json_document(&json!({
@@ -159,7 +159,7 @@ pub(crate) async fn run(
     let found = Instant::now();
     all_exist(&client, &counts).await?;
     if unmarked > 0 && !options.again {
-        let have = counted::plural(
+        let have = plural::word(
             unmarked,
             "message of the file has",
             "messages of the file have",
@@ -212,9 +212,9 @@ pub(crate) async fn run(
         true => String::new(),
         false => format!("; not imported: {}", lines(&refused)),
     };
-    let plural = if total == 1 { "" } else { "s" };
     let count = format!(
-        "{imported} of {total} message{plural} imported to {}",
+        "{imported} of {} imported to {}",
+        plural::messages(total),
         names(&counts)
     );
     let from_line = format!("go on with --from-line {}", last + 1);
@@ -334,8 +334,8 @@ fn lines(numbers: &[u64]) -> String {
             one => one[0].to_string(),
         })
         .collect();
-    let plural = if numbers.len() == 1 { "" } else { "s" };
-    format!("line{plural} {}", ranges.join(", "))
+    let lines = plural::word(numbers.len() as u64, "line", "lines");
+    format!("{lines} {}", ranges.join(", "))
 }
 
 /// Of a file that is bad before anything has begun.

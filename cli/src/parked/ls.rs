@@ -14,7 +14,7 @@ use super::{
     message_ref::handle,
     notes::{NoteRow, Notes, OnHiddenHold},
     other_consumers::OtherConsumers,
-    record, selection,
+    record,
     sort::SortedWalk,
     target,
 };
@@ -113,22 +113,15 @@ pub(crate) async fn run(
     output: &Output,
 ) -> Result<Exit, CliError> {
     let decoding = Arc::new(options.reading.open()?);
-    let mut filter = options.filter_args.read(&options.reading, decoding)?;
-    filter.of_kind(
-        options
-            .fingerprint
-            .as_deref()
-            .map(selection::fingerprint)
-            .transpose()?,
-        options
-            .reason
-            .as_deref()
-            .map(selection::reason)
-            .transpose()?,
-    );
+    let mut filter = options.filter_args.read(
+        options.fingerprint.as_deref(),
+        options.reason.as_deref(),
+        &options.reading,
+        decoding,
+    )?;
     let shutdown = Shutdown::listen()?;
     if let Some(queue) = options.queue.clone() {
-        if options.management.is_said() {
+        if options.management.is_given() {
             let management_client = options.management.open(global)?;
             doctor::warn_of_lost_parking(&queue, &management_client).await;
         }
@@ -136,7 +129,7 @@ pub(crate) async fn run(
         let parked = target::parked(&client, &queue, options.dlq);
         let listed = one(&options, &mut filter, (&client, &parked), shutdown, output).await;
         client.close().await;
-        filter.tell(output);
+        filter.report_unevaluated(output);
         return Ok(listed?.0);
     }
     let names = all_queues::names(&options.management, global).await?;
@@ -169,7 +162,7 @@ pub(crate) async fn run(
         }
     }
     client.close().await;
-    filter.tell(output);
+    filter.report_unevaluated(output);
     if let Some(cli_error) = failed {
         return Err(cli_error);
     }
@@ -243,7 +236,7 @@ async fn one(
         }
     }
     if others.hold() {
-        return Ok((others.told(&name, output)?, listed));
+        return Ok((others.report(&name, output)?, listed));
     }
     Ok((Exit::Ok, listed))
 }

@@ -58,7 +58,7 @@ impl OtherConsumers {
     }
 
     /// Tells people; a program reads it as an error.
-    pub(super) fn told(self, parking: &str, output: &Output) -> Result<Exit, CliError> {
+    pub(super) fn report(self, parking: &str, output: &Output) -> Result<Exit, CliError> {
         let sentence = self.sentence(parking);
         if output.is_json() {
             return Err(CliError::held(sentence));

@@ -17,7 +17,7 @@ use super::{
     target,
 };
 use crate::{
-    error::CliError, exit::Exit, global::Global, output::Output, prompt, shutdown::Shutdown,
+    error::CliError, exit::Exit, global::Global, output::Output, plural, prompt, shutdown::Shutdown,
 };
 use retryrmq::terminal_escape;
 
@@ -307,9 +307,9 @@ async fn act(
     // With a limit, or when we were stopped, the rest was not looked for.
     let missing = selection.missing().filter(|_| left > 0 && !stopped);
     let unmatched = missing.is_none() && !found && !stopped && selection.is_a_filter();
-    selection.tell(output);
+    selection.report_unevaluated(output);
     if !unmatched && (missing.is_none() || totals.count > 0) {
-        tell(totals, &summary, &selected, &action, output)?;
+        print_summary(totals, &summary, &selected, &action, output)?;
     }
     if stopped {
         return Ok(Exit::Interrupted);
@@ -321,7 +321,7 @@ async fn act(
         return Err(others.or_not_found(&missing, &name));
     }
     if others.hold() && !selection.is_named() && left > 0 {
-        return others.told(&name, output);
+        return others.report(&name, output);
     }
     Ok(Exit::Ok)
 }
@@ -500,18 +500,13 @@ async fn agreed(
     if chosen.len() > SHOWN {
         output.line(&output.dim(format!("… and {} more", chosen.len() - SHOWN)))?;
     }
-    let plural = if chosen.len() == 1 {
-        "message"
-    } else {
-        "messages"
-    };
     let mut asked = Summary::default();
     for (place, record) in chosen {
         asked.note(*place, record, None);
     }
     let question = format!(
-        "Drop {} {plural} parked for {}{}{}?",
-        chosen.len(),
+        "Drop {} parked for {}{}{}?",
+        plural::messages(chosen.len() as u64),
         terminal_escape::line(&selected.queue),
         if matches!(action, Action::Drop(None)) {
             " for good"
@@ -533,7 +528,6 @@ fn summary(
     kept_in: Option<&str>,
 ) -> String {
     let count = totals.count;
-    let plural = if count == 1 { "message" } else { "messages" };
     let would = if selected.dry_run { "would be " } else { "" };
     let queue = kept_in.map(terminal_escape::line);
     let (place, kept) = match (action, queue) {
@@ -548,7 +542,8 @@ fn summary(
         _ => (totals.targets(), String::new()),
     };
     format!(
-        "{count} {plural} {would}{}{place}{}{kept}",
+        "{} {would}{}{place}{}{kept}",
+        plural::messages(count),
         action.done(),
         totals.names()
     )
@@ -561,7 +556,7 @@ const LONGEST_KEPT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Tells what was done, also where nobody read the lines that told of each.
-fn tell(
+fn print_summary(
     totals: Summary,
     summary: &str,
     selected: &Selected,

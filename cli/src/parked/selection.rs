@@ -3,11 +3,11 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use clap::{ArgGroup, Args};
-use retryrmq::{ParkReason, Record};
+use retryrmq::Record;
 
 use super::{
     decode_args::{BodyDecoder, DecodeArgs},
-    filter::{Filter, FilterArgs},
+    filter::{Filter, FilterArgs, hexadecimal},
 };
 use crate::{error::CliError, output::Output};
 use retryrmq::terminal_escape;
@@ -48,9 +48,6 @@ pub(super) struct SelectionArgs {
 #[derive(Debug)]
 pub(super) struct Selection {
     named: Vec<(MessageRef, bool)>,
-    fingerprint: Option<String>,
-    /// `None` within: of unknown reason.
-    reason: Option<Option<ParkReason>>,
     filter: Filter,
     /// How bodies are read.
     pub(super) decoding: Arc<BodyDecoder>,
@@ -102,16 +99,15 @@ impl SelectionArgs {
             .iter()
             .map(|word| Ok((name(word)?, false)))
             .collect::<Result<_, CliError>>()?;
-        let reason = self.reason.as_deref().map(reason);
-        let fingerprint = self.fingerprint.as_deref().map(fingerprint);
         let decoding = Arc::new(self.reading.open()?);
         let selection = Selection {
             named,
-            fingerprint: fingerprint.transpose()?,
-            reason: reason.transpose()?,
-            filter: self
-                .filter_args
-                .read(&self.reading, Arc::clone(&decoding))?,
+            filter: self.filter_args.read(
+                self.fingerprint.as_deref(),
+                self.reason.as_deref(),
+                &self.reading,
+                Arc::clone(&decoding),
+            )?,
             decoding,
         };
         if !selection.filter.is_empty() && (self.all || selection.is_named()) {
@@ -127,33 +123,6 @@ impl SelectionArgs {
         }
         Ok(selection)
     }
-}
-
-/// The reason of `--reason`; `None` is an unknown one.
-pub(super) fn reason(word: &str) -> Result<Option<ParkReason>, CliError> {
-    if word == "unknown" {
-        return Ok(None);
-    }
-    ParkReason::parse(word).map(Some).ok_or_else(|| {
-        CliError::usage(format!(
-            "--reason `{}` is none: it is exhausted, fatal, requested, delivery-limit, undecodable, expired, too-old, rejected, overflow or unknown",
-            terminal_escape::line(word)
-        ))
-    })
-}
-
-/// The beginning of a fingerprint, of `--fingerprint`.
-pub(super) fn fingerprint(text: &str) -> Result<String, CliError> {
-    hexadecimal(text).ok_or_else(|| {
-        CliError::usage("--fingerprint is 4 to 16 hexadecimal digits, as `parked ls` shows them")
-    })
-}
-
-/// The beginning of a mark or a fingerprint.
-pub(super) fn hexadecimal(text: &str) -> Option<String> {
-    let text = text.to_ascii_lowercase();
-    let sound = (4..=16).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    sound.then_some(text)
 }
 
 /// What stands before an id that would be taken for a place.
@@ -278,21 +247,17 @@ impl MessageRef {
 impl Selection {
     /// Whether a kind of failure was asked for.
     pub(super) fn wants_a_fingerprint(&self) -> bool {
-        self.fingerprint.is_some()
+        self.filter.fingerprint().is_some()
     }
 
     /// Whether messages are chosen by what they have in common. None at all is then not what was meant.
     pub(super) fn is_a_filter(&self) -> bool {
-        self.fingerprint.is_some() || self.reason.is_some() || !self.filter.is_empty()
+        !self.filter.is_empty()
     }
 
     /// What they have in common, for the sentence that there are none.
     pub(super) fn described(&self) -> &'static str {
-        match (&self.fingerprint, self.reason, self.filter.is_empty()) {
-            (Some(_), None, true) => "with this fingerprint",
-            (None, Some(_), true) => "that was parked for this reason",
-            _ => "like that",
-        }
+        self.filter.described()
     }
 
     /// # Errors
@@ -302,8 +267,8 @@ impl Selection {
     }
 
     /// Says what could not be judged.
-    pub(super) fn tell(&self, output: &Output) {
-        self.filter.tell(output);
+    pub(super) fn report_unevaluated(&self, output: &Output) {
+        self.filter.report_unevaluated(output);
     }
 
     /// Whether not all of them are chosen.
@@ -352,15 +317,15 @@ impl Selection {
 
     /// Whether the beginning of a fingerprint was given, which several kinds of failure may have.
     pub(super) fn has_part_of_a_fingerprint(&self) -> bool {
-        self.fingerprint
-            .as_ref()
+        self.filter
+            .fingerprint()
             .is_some_and(|start| start.len() < 16)
     }
 
     /// # Errors
     /// When the beginning of a fingerprint fits several kinds of failure.
     pub(super) fn refuse_several_kinds(&self, held: &[(usize, Record)]) -> Result<(), CliError> {
-        let Some(start) = &self.fingerprint else {
+        let Some(start) = self.filter.fingerprint() else {
             return Ok(());
         };
         let kinds: BTreeSet<&str> = held
@@ -395,11 +360,7 @@ impl Selection {
             }
             return taken;
         }
-        self.fingerprint
-            .as_ref()
-            .is_none_or(|start| record.fingerprint.starts_with(start.as_str()))
-            && self.reason.is_none_or(|reason| record.reason == reason)
-            && self.filter.takes(place, record, parking)
+        self.filter.takes(place, record, parking)
     }
 
     /// Whether a name may mean this record, if no other record that it may mean turns up: all of those are held until the end.

@@ -103,7 +103,7 @@ pub(crate) async fn run(
         return Ok(Exit::Interrupted);
     }
     let name = parked.name();
-    selection.tell(output);
+    selection.report_unevaluated(output);
     if let Some(missing) = selection.missing() {
         return Err(others.or_not_found(&missing, &name));
     }

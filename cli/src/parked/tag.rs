@@ -10,9 +10,8 @@ use retryrmq::Client;
 use serde_json::json;
 
 use super::{
-    audit,
+    audit, filter,
     notes::{Note, NoteRow, Notes},
-    selection,
     sort::SortedWalk,
 };
 use crate::{error::CliError, exit::Exit, global::Global, output::Output, shutdown::Shutdown};
@@ -144,7 +143,7 @@ async fn write(
     global: &Global,
     output: &Output,
 ) -> Result<Exit, CliError> {
-    let start = selection::hexadecimal(&words.group).ok_or_else(|| {
+    let start = filter::hexadecimal(&words.group).ok_or_else(|| {
         CliError::usage("--group is 4 to 16 hexadecimal digits, as `parked ls --group` shows them")
     })?;
     if [&words.note, &words.owner]

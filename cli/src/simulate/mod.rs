@@ -11,7 +11,7 @@ use clap::Args;
 use retryrmq::{Forecast, Load, Policy, format_duration, parse_duration};
 
 use self::format::rate;
-use crate::{error::CliError, exit::Exit, output::Output};
+use crate::{error::CliError, exit::Exit, output::Output, retry_args};
 
 /// Show what a retry policy does under load, without a broker
 ///
@@ -133,12 +133,7 @@ fn policies(texts: &[String]) -> Result<Vec<Policy>, CliError> {
             texts.len()
         )));
     }
-    let mut policies = Vec::new();
-    for text in texts {
-        let policy: Policy = text.parse()?;
-        policy.validate()?;
-        policies.push(policy);
-    }
+    let mut policies = retry_args::policies(texts)?;
     if policies.is_empty() {
         policies.push(Policy::default());
     }

@@ -13,13 +13,13 @@ use retryrmq::{
 use serde_json::json;
 
 use super::{
-    MOST_PASSES, QueueArgs, check_delivery_count, held, held_in,
+    MOST_PASSES, MoveAction, QueueArgs, check_delivery_count, held, held_in,
     selection::{self, WaitingSelection},
     store::{PolicyStore, StoredMessage},
 };
 use crate::{
-    counted, error::CliError, exit::Exit, global::Global, line_printer::LinePrinter,
-    output::Output, prompt, shutdown::Shutdown,
+    error::CliError, exit::Exit, global::Global, line_printer::LinePrinter, output::Output, plural,
+    prompt, shutdown::Shutdown,
 };
 
 /// So many are moved at a time.
@@ -93,12 +93,6 @@ and a running service brings it back. `cancel` parks it, as what waits in the br
 cannot rule out that a parked message comes back as well, the exit code is 1.
 
 JSON: a line for each message with id, mark, outcome (flushed, cancelled, failed) and error.";
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum MoveAction {
-    Flush,
-    Cancel,
-}
 
 pub(super) async fn flush(
     options: Flush,
@@ -238,10 +232,10 @@ impl MoveAction {
                 let stored = (in_store > 0).then(|| format!("{in_store} in the store"));
                 let mut places = delays(waiting_queues);
                 places.extend(stored);
-                let wait = counted::plural(all, "waits", "wait");
+                let wait = plural::word(all, "waits", "wait");
                 format!(
                     "{} that {wait} ({})",
-                    counted::messages(all),
+                    plural::messages(all),
                     places.join(", ")
                 )
             }
@@ -370,10 +364,9 @@ impl<'a> MoveRun<'a> {
         if ids.is_empty() {
             return Ok(());
         }
-        let asked = match self.action {
-            MoveAction::Flush => store.flush(&ids, &self.shutdown, global).await?,
-            MoveAction::Cancel => store.park(&ids, &self.shutdown, global).await?,
-        };
+        let asked = store
+            .move_messages(self.action, &ids, &self.shutdown, global)
+            .await?;
         self.is_cut |= asked.is_cut;
         for answer in asked.answers {
             let Some(message) = by_id.get(answer.id.as_str()) else {
@@ -498,10 +491,10 @@ impl<'a> MoveRun<'a> {
             MoveAction::Flush => format!("back in {}", self.queue),
             MoveAction::Cancel => format!("taken out into {}", parking_queue(self.queue)),
         };
-        let moved = format!("{} {queue_args}", counted::messages(self.moved));
+        let moved = format!("{} {queue_args}", plural::messages(self.moved));
         let hastened = format!(
             "{} of the store due now, which `retryrmq serve` brings back",
-            counted::messages(self.hastened)
+            plural::messages(self.hastened)
         );
         let summary = match (self.moved, self.hastened) {
             (_, 0) => moved,
@@ -521,8 +514,8 @@ impl<'a> MoveRun<'a> {
         let why = self.why.map(|error| CliError::from(error).on_the_way());
         let refusal = self.store_refusal.map(CliError::failed);
         let twice = (self.twice > 0).then(|| {
-            let are = counted::plural(self.twice, "is", "are");
-            let messages = counted::messages(self.twice);
+            let are = plural::word(self.twice, "is", "are");
+            let messages = plural::messages(self.twice);
             CliError::failed(format!(
                 "{messages} of the store {are} parked, and may come back as well"
             ))

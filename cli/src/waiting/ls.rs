@@ -206,7 +206,7 @@ async fn collect(
     let mut rows = Vec::with_capacity(waiting_queues.len());
     for waiting_queue in waiting_queues {
         let seen = if options.look && waiting_queue.messages > 0 && !shutdown.is_set() {
-            let (seen, is_held) = look(options, shutdown, client, &waiting_queue).await?;
+            let (seen, is_held) = read_messages(options, shutdown, client, &waiting_queue).await?;
             others = others.or_else(|| is_held.then(|| held_in(&waiting_queue)));
             Some(seen)
         } else {
@@ -221,7 +221,7 @@ async fn collect(
 }
 
 /// Those that are to be seen, and whether others hold some.
-async fn look(
+async fn read_messages(
     options: &Options,
     shutdown: &Shutdown,
     client: &Client,
@@ -269,7 +269,7 @@ fn print(
         let known = |due: Option<SystemTime>| due.map_or_else(|| within.clone(), coming);
         let dues = || row.seen.iter().flatten().map(|seen| seen.due);
         // Of those that were looked at: with one whose time is not known the last is not known.
-        let last = if dues().all(|due| due.is_some()) && row.looked_at_all() {
+        let last = if dues().all(|due| due.is_some()) && row.has_all_messages() {
             dues().flatten().max()
         } else {
             None
@@ -299,7 +299,7 @@ fn print(
 }
 
 impl Row {
-    fn looked_at_all(&self) -> bool {
+    fn has_all_messages(&self) -> bool {
         let seen = self.seen.as_ref().map_or(0, Vec::len);
         seen >= self.waiting_queue.messages as usize && seen > 0
     }

@@ -15,7 +15,7 @@ use retryrmq::{
 
 use store::PolicyStore;
 
-use crate::{error::CliError, exit::Exit, global::Global, output::Output};
+use crate::{error::CliError, exit::Exit, global::Global, output::Output, retry_args};
 
 /// Look at messages that wait for their retry, bring them back now, or take them out
 ///
@@ -43,6 +43,13 @@ pub(crate) async fn run(
     }
 }
 
+/// Where messages that wait are moved: back to their queue, or to the parking queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MoveAction {
+    Flush,
+    Cancel,
+}
+
 /// Whose messages.
 #[derive(Clone, Debug, Args)]
 struct QueueArgs {
@@ -60,7 +67,7 @@ struct QueueArgs {
 
 impl QueueArgs {
     fn policies(&self) -> Result<Vec<Policy>, CliError> {
-        policies(&self.retry)
+        retry_args::policies(&self.retry)
     }
 
     /// The service's store, if it is named.
@@ -149,15 +156,4 @@ fn check_delivery_count(
         waiting_queue.name,
         waiting_message.looks
     )))
-}
-
-/// Reads policies.
-pub(crate) fn policies(texts: &[String]) -> Result<Vec<Policy>, CliError> {
-    let mut policies = Vec::with_capacity(texts.len());
-    for text in texts {
-        let policy: Policy = text.parse()?;
-        policy.validate()?;
-        policies.push(policy);
-    }
-    Ok(policies)
 }

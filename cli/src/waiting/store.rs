@@ -14,6 +14,7 @@ use tokio::{
     process::Command,
 };
 
+use super::MoveAction;
 use crate::{error::CliError, exit::Exit, global::Global, serve, shutdown::Shutdown};
 use retryrmq::terminal_escape;
 
@@ -115,25 +116,19 @@ impl PolicyStore {
         self.ask(global, &[&id], None).await?.all()
     }
 
-    /// Makes messages due now.
-    pub(super) async fn flush(
+    /// Makes messages due now, or parks them.
+    pub(super) async fn move_messages(
         &self,
+        action: MoveAction,
         ids: &[&str],
         shutdown: &Shutdown,
         global: &Global,
     ) -> Result<Asked<StoreAnswer>, CliError> {
-        self.ask(global, &["--flush", "-"], Some((ids, shutdown)))
-            .await
-    }
-
-    /// Parks messages.
-    pub(super) async fn park(
-        &self,
-        ids: &[&str],
-        shutdown: &Shutdown,
-        global: &Global,
-    ) -> Result<Asked<StoreAnswer>, CliError> {
-        self.ask(global, &["--park", "-"], Some((ids, shutdown)))
+        let option = match action {
+            MoveAction::Flush => "--flush",
+            MoveAction::Cancel => "--park",
+        };
+        self.ask(global, &[option, "-"], Some((ids, shutdown)))
             .await
     }
 

@@ -182,11 +182,13 @@ impl Message {
         let of_headers = || {
             let all = self.map(APPLICATION_PROPERTIES).iter();
             all.filter(|(key, _)| matches!(key, Value::String(name) if name.len() <= SHORT))
-                .find_map(|(key, value)| said("application property", key, values.of_header(value)))
+                .find_map(|(key, value)| {
+                    describe_problem("application property", key, values.of_header(value))
+                })
         };
         let of_annotations = || {
             self.map(ANNOTATIONS).iter().find_map(|(key, value)| {
-                said(
+                describe_problem(
                     "annotation",
                     key,
                     self.annotation_wrong(&values, key, value),
@@ -367,7 +369,7 @@ impl Message {
 }
 
 /// What is wrong with a value, as a sentence about the place where it is.
-fn said(what: &str, key: &Value, wrong: Option<&'static str>) -> Option<String> {
+fn describe_problem(what: &str, key: &Value, wrong: Option<&'static str>) -> Option<String> {
     let name = String::from_utf8_lossy(key.bytes().unwrap_or_default()).into_owned();
     let short: String = name.chars().take(60).collect();
     wrong.map(|wrong| format!("its {what} `{short}` {wrong}"))

@@ -8,5 +8,5 @@ pub(crate) use message::{
     APPLICATION_PROPERTIES, CAUSE, EXCHANGE, FOUND_AT, FOUND_IN, Found, Message, PROPERTIES,
     ROUTING_KEY,
 };
-pub(crate) use session::{Delivery, Failure, Link, Sasl, Session};
+pub(crate) use session::{CHECK_INTERVAL, Delivery, Failure, Link, Sasl, Session};
 pub(crate) use value::Value;

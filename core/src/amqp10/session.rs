@@ -40,8 +40,8 @@ const SASL: u8 = 1;
 const FRAME_MAX: u32 = 131_072;
 /// What a frame needs besides a part of the message.
 const OVERHEAD: usize = 512;
-/// How often somebody who waits for a message is asked whether it goes on.
-const OFTEN: Duration = Duration::from_millis(100);
+/// How often somebody who waits for an unreadable message checks whether to go on.
+pub(crate) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// How many frames the broker may send before we have to tell it to go on.
 const WINDOW: u32 = i32::MAX.unsigned_abs();
 
@@ -315,7 +315,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     ) -> Result<u32> {
         self.grant(link, 1, false, false).await?;
         while self.came.is_empty() && goes_on() {
-            if let Ok(begun) = timeout(OFTEN, self.begin_frame()).await {
+            if let Ok(begun) = timeout(CHECK_INTERVAL, self.begin_frame()).await {
                 begun?;
                 let frame = self.frame(AMQP).await?;
                 self.note(frame)?;

@@ -101,7 +101,7 @@ impl ParkedGauge {
         self.runtime.spawn(async move {
             // Dropped even when this task is dropped with its runtime.
             let looking = RefreshGuard(&parked_gauge);
-            if let Err(error) = parked_gauge.look(&link).await {
+            if let Err(error) = parked_gauge.update(&link).await {
                 debug!(%error, "how many messages are parked is not known");
             }
             drop(looking);
@@ -109,9 +109,9 @@ impl ParkedGauge {
     }
 
     /// Removes the number of each queue that could not be counted: an old number would be wrong.
-    async fn look(&self, link: &Weak<Link>) -> Result<()> {
+    async fn update(&self, link: &Weak<Link>) -> Result<()> {
         let mut queues = self.state().queues.clone();
-        let looked = self.look_at(&mut queues, link).await;
+        let looked = self.count(&mut queues, link).await;
         for queue in &queues {
             self.depth.unknown(queue);
         }
@@ -119,7 +119,7 @@ impl ParkedGauge {
     }
 
     /// Looks at the queues one after the other. What is left in `queues` at the end was not looked at.
-    async fn look_at(&self, queues: &mut BTreeSet<String>, link: &Weak<Link>) -> Result<()> {
+    async fn count(&self, queues: &mut BTreeSet<String>, link: &Weak<Link>) -> Result<()> {
         let mut channel: Option<OpenChannel> = None;
         while let Some(queue) = queues.pop_first() {
             self.depth.unknown(&queue);

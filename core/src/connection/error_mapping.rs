@@ -234,7 +234,7 @@ pub(crate) fn size_limit(why: &lapin::Error) -> Option<usize> {
 }
 
 /// What the broker said. The error's own text also has names in it, which may be anything.
-fn said(error: &Error) -> Option<&AMQPError> {
+fn protocol_error(error: &Error) -> Option<&AMQPError> {
     let mut why = error::Error::source(error);
     while let Some(one) = why {
         if let Some(lapin) = one.downcast_ref::<lapin::Error>() {
@@ -250,7 +250,8 @@ fn said(error: &Error) -> Option<&AMQPError> {
 
 /// Whether the broker's words, behind the name of its code, begin so.
 pub(crate) fn broker_says(error: &Error, words: &str) -> bool {
-    said(error).is_some_and(|said| without_code(said.get_message().as_str()).starts_with(words))
+    protocol_error(error)
+        .is_some_and(|said| without_code(said.get_message().as_str()).starts_with(words))
 }
 
 /// `PRECONDITION_FAILED - inequivalent arg …` without the first of these words.
@@ -262,13 +263,13 @@ fn without_code(text: &str) -> &str {
 /// convert to AMQP 0-9-1.
 pub(crate) fn is_internal_error(error: &Error) -> bool {
     let internal = AMQPErrorKind::Hard(AMQPHardError::INTERNALERROR);
-    said(error).is_some_and(|said| *said.kind() == internal)
+    protocol_error(error).is_some_and(|said| *said.kind() == internal)
 }
 
 /// Whether another connection uses the queue exclusively, so that no permission would help.
 pub(crate) fn is_locked(error: &Error) -> bool {
     let locked = AMQPErrorKind::Soft(AMQPSoftError::RESOURCELOCKED);
-    said(error).is_some_and(|said| *said.kind() == locked)
+    protocol_error(error).is_some_and(|said| *said.kind() == locked)
 }
 
 /// Whether the broker closed the connection because of one consumer too many on a channel: `reached maximum (1) of consumers per channel`.
@@ -278,7 +279,7 @@ pub(crate) fn is_one_consumer_too_many(error: &Error) -> bool {
 
 /// After how long the broker takes a delivery back that is not settled, if it closed the channel because of that and says so.
 pub(crate) fn consumer_timeout(error: &Error) -> Option<Duration> {
-    timeout_in(without_code(said(error)?.get_message().as_str()))
+    timeout_in(without_code(protocol_error(error)?.get_message().as_str()))
 }
 
 /// `delivery acknowledgement on channel 1 timed out. Timeout value used: 3000 ms.`

@@ -86,13 +86,13 @@ struct RedactingSubscriber {
 
 impl RedactingSubscriber {
     fn hides_all(&self, metadata: &Metadata<'_>) -> bool {
-        matches!(self.hidden, Redacted::Frames) && tells_frames(metadata)
+        matches!(self.hidden, Redacted::Frames) && may_hold_frame(metadata)
     }
 
     fn hides(&self, event: &Event<'_>) -> bool {
         let metadata = event.metadata();
         match &self.hidden {
-            Redacted::Frames => tells_frames(metadata),
+            Redacted::Frames => may_hold_frame(metadata),
             Redacted::ExpectedErrors(is_cut) => {
                 *metadata.level() == Level::ERROR
                     && metadata.target().starts_with("lapin")
@@ -118,7 +118,7 @@ fn is_of_a_closed_channel(event: &Event<'_>) -> bool {
 }
 
 /// Whether a line of this kind may contain a whole frame.
-fn tells_frames(metadata: &Metadata<'_>) -> bool {
+fn may_hold_frame(metadata: &Metadata<'_>) -> bool {
     *metadata.level() == Level::TRACE && metadata.target().starts_with("lapin")
 }
 

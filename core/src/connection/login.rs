@@ -102,7 +102,7 @@ impl Login {
         if self.secret == before.secret {
             return false;
         }
-        match (self.said(), before.said()) {
+        match (self.token_validity(), before.token_validity()) {
             (Some(this), Some(before)) => this.end > before.end,
             _ => self.lifetime().is_none_or(|lifetime| lifetime > left),
         }
@@ -119,7 +119,7 @@ impl Login {
     }
 
     /// The times in its token, unless its source gave another lifetime.
-    fn said(&self) -> Option<TokenValidity> {
+    fn token_validity(&self) -> Option<TokenValidity> {
         match self.lifetime {
             Some(_) => None,
             None => TokenValidity::of(&self.secret),
@@ -128,13 +128,13 @@ impl Login {
 
     /// How long its token is valid from now, by this machine's clock.
     fn left(&self) -> Option<Duration> {
-        self.said().map(TokenValidity::left)
+        self.token_validity().map(TokenValidity::left)
     }
 
     /// How long the secret is valid from now, if known. Never longer than the token's whole lifetime, however slow this machine's clock is.
     pub(super) fn lifetime(&self) -> Option<Duration> {
         self.lifetime.or_else(|| {
-            let whole = self.said()?.length().unwrap_or(Duration::MAX);
+            let whole = self.token_validity()?.length().unwrap_or(Duration::MAX);
             Some(self.left()?.min(whole))
         })
     }

@@ -47,13 +47,13 @@ pub(crate) async fn kind_of(
         Err(error) if error.is_transient() || error.kind() == ErrorKind::AccessRefused => {
             Err(error)
         }
-        Err(error) => Ok(told(&error.to_string())),
+        Err(error) => Ok(type_in_refusal(&error.to_string())),
         Ok(_) => Ok(None),
     }
 }
 
 /// What the refusal tells.
-fn told(refusal: &str) -> Option<ProbedQueueType> {
+fn type_in_refusal(refusal: &str) -> Option<ProbedQueueType> {
     [
         ("prefetch count is not set", ProbedQueueType::Stream),
         (
@@ -87,7 +87,7 @@ mod tests {
             ),
             ("NOT_FOUND - no queue 'q' in vhost '/'", None),
         ] {
-            assert_eq!(told(said), kind, "{said}");
+            assert_eq!(type_in_refusal(said), kind, "{said}");
         }
     }
 }

@@ -47,7 +47,7 @@ impl SafeCancel {
     }
 
     /// How many messages the broker says are ready in the queue.
-    pub(crate) fn looked(&mut self, ready: u32) {
+    pub(crate) fn note_ready(&mut self, ready: u32) {
         self.quiet += 1;
         self.empty = if ready == 0 { self.empty + 1 } else { 0 };
     }

@@ -151,7 +151,7 @@ impl SecretRefresh {
             ));
         }
         self.check(&login, trial(until(end))).await?;
-        self.tell(login.clone()).await?;
+        self.send_secret(login.clone()).await?;
         debug!(address = %self.address, purpose = self.purpose, "the connection's secret is renewed");
         Ok(RefreshResult::With(login))
     }
@@ -188,7 +188,7 @@ impl SecretRefresh {
         Ok(())
     }
 
-    async fn tell(&self, login: Login) -> Result<()> {
+    async fn send_secret(&self, login: Login) -> Result<()> {
         let Some(connection) = self.connection.upgrade() else {
             return Ok(());
         };

@@ -297,7 +297,7 @@ impl DeliveryQueue {
     }
 
     /// Adds the outcome of a worker that starts its next message at once. It does not wake the engine: tokio would make that the next task
-    /// of the same thread, where no other thread can take it, and the next handler may keep the thread for long. [`tell`](Self::tell) wakes
+    /// of the same thread, where no other thread can take it, and the next handler may keep the thread for long. [`wake_engine`](Self::wake_engine) wakes
     /// it.
     pub(super) fn settle_quietly(&self, token: Token, outcome: Outcome) {
         self.latency.stop([token]);
@@ -307,7 +307,7 @@ impl DeliveryQueue {
     }
 
     /// Wakes the engine if there are outcomes that it was not woken for.
-    pub(super) fn tell(&self) {
+    pub(super) fn wake_engine(&self) {
         let wake = {
             let mut outcomes = self.outcomes_now();
             !outcomes.list.is_empty() && !std::mem::replace(&mut outcomes.told, true)
@@ -334,7 +334,7 @@ impl DeliveryQueue {
 
     fn end_all(&self, ended: impl Iterator<Item = (Token, HandlerEnd)>) {
         self.outcomes_now().list.extend(ended);
-        self.tell();
+        self.wake_engine();
     }
 
     /// Moves the outcomes since the last call into `into`.

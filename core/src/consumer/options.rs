@@ -6,7 +6,8 @@ use super::{
     Message, Messages, Pause, Subscription,
     delivery_queue::Batching,
     handler::{
-        ErrorClassifier, IntoOutcome, IntoOutcomes, RunningConsumer, run_batch_workers, run_workers,
+        ErrorClassifier, HandlerRunner, IntoOutcome, IntoOutcomes, RunningConsumer, run_workers,
+        work, work_in_batches,
     },
 };
 use crate::{
@@ -500,16 +501,7 @@ impl Consumer {
         By: 'static,
     {
         self.handles("start", "single messages", false)?;
-        let (concurrency, timeout) = (self.concurrency, self.handler_timeout);
-        let error_classifier = self.error_classifier();
-        let subscription = Arc::new(self.subscribe().await?);
-        Ok(run_workers(
-            subscription,
-            handler,
-            error_classifier,
-            concurrency,
-            timeout,
-        ))
+        self.run_handler(handler, work).await
     }
 
     /// Starts to handle batches of messages in the background, like [`start`](Self::start). Needs [`batch`](Self::batch).
@@ -546,15 +538,29 @@ impl Consumer {
         By: 'static,
     {
         self.handles("start_batches", "batches", true)?;
-        let (concurrency, timeout) = (self.concurrency, self.handler_timeout);
-        let error_classifier = self.error_classifier();
-        let subscription = Arc::new(self.subscribe().await?);
-        Ok(run_batch_workers(
-            subscription,
+        self.run_handler(handler, work_in_batches).await
+    }
+
+    async fn run_handler<F, W>(
+        self,
+        handler: F,
+        worker: impl Fn(Arc<Subscription>, Arc<HandlerRunner<F>>) -> W,
+    ) -> Result<RunningConsumer>
+    where
+        W: Future<Output = ()> + Send + 'static,
+    {
+        let concurrency = self.concurrency;
+        let handler_runner = HandlerRunner {
             handler,
-            error_classifier,
+            classifier: self.error_classifier(),
+            timeout: self.handler_timeout,
+        };
+        let subscription = Arc::new(self.subscribe().await?);
+        Ok(run_workers(
+            subscription,
+            handler_runner,
             concurrency,
-            timeout,
+            worker,
         ))
     }
 

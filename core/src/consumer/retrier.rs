@@ -179,11 +179,11 @@ impl Retrier {
             return Ok(there);
         }
         self.shared.client.same_process()?;
-        self.look().await.map_err(|error| error.duplicate())
+        self.queue_lookup().await.map_err(|error| error.duplicate())
     }
 
     /// The look that runs now, or a new one.
-    fn look(&self) -> future::Shared<QueueLookup> {
+    fn queue_lookup(&self) -> future::Shared<QueueLookup> {
         let looking = self.shared.looking.lock();
         let mut looking = looking.unwrap_or_else(PoisonError::into_inner);
         let under_way = looking.as_ref().and_then(WeakShared::upgrade);
@@ -191,13 +191,13 @@ impl Retrier {
             return look;
         }
         let retrier = self.clone();
-        let look = async move { retrier.look_now().await.map_err(Arc::new) };
+        let look = async move { retrier.check_queue().await.map_err(Arc::new) };
         let look = look.boxed().shared();
         *looking = look.downgrade();
         look
     }
 
-    async fn look_now(&self) -> Result<bool> {
+    async fn check_queue(&self) -> Result<bool> {
         let Shared {
             client, wire_queue, ..
         } = &*self.shared;

@@ -166,15 +166,15 @@ impl Subscription {
         self.delivery_queue.settle(outcomes);
     }
 
-    /// Like [`settle`](Self::settle), for a worker that starts its next message at once. The engine sees it after [`tell`](Self::tell), or
+    /// Like [`settle`](Self::settle), for a worker that starts its next message at once. The engine sees it after [`wake_engine`](Self::wake_engine), or
     /// a moment later.
     pub(super) fn settle_quietly(&self, token: Token, outcome: Outcome) {
         self.delivery_queue.settle_quietly(token, outcome);
     }
 
     /// Wakes the engine for outcomes that were settled quietly.
-    pub(super) fn tell(&self) {
-        self.delivery_queue.tell();
+    pub(super) fn wake_engine(&self) {
+        self.delivery_queue.wake_engine();
     }
 
     /// Whether the message may be parked if this attempt fails. Only then is a stack trace worth recording: only a parked message keeps it.

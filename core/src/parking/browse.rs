@@ -211,7 +211,7 @@ impl Browse {
             let most = (u32::MAX, Trial::FREE);
             (moved, looked) = set_aside_counted(client, connection, queues, most, true).await;
         }
-        moved.tell(&self.queue, &self.parking);
+        moved.log(&self.queue, &self.parking);
         if !moved.causes.is_empty() {
             return true;
         }

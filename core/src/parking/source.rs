@@ -425,7 +425,7 @@ impl Source {
             // We are a consumer: a queue without a leader says that it is empty, and a delivery may be on its way all the same.
             match is_doubtful(&found) {
                 true => cancelling.has_timed_out(),
-                false => cancelling.looked(found.message_count()),
+                false => cancelling.note_ready(found.message_count()),
             }
             let ahead = self.ahead.len();
             self.take_arrived();

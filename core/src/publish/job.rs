@@ -72,10 +72,10 @@ impl Task {
 
     /// Passes on the answer. A panic in the callback must not stop the lane, which other publishers share.
     pub(super) fn answer(mut self, result: Result<()>) {
-        self.tell(result);
+        self.call_back(result);
     }
 
-    fn tell(&mut self, result: Result<()>) {
+    fn call_back(&mut self, result: Result<()>) {
         if let Some(done) = self.done.take()
             && catch_unwind(AssertUnwindSafe(|| done(result))).is_err()
         {
@@ -86,7 +86,7 @@ impl Task {
 
 impl Drop for Task {
     fn drop(&mut self) {
-        self.tell(Err(Error::new(
+        self.call_back(Err(Error::new(
             ErrorKind::ConnectionLost,
             "publishing was interrupted; the message may or may not have been stored",
         )));

@@ -266,7 +266,7 @@ impl LaneState {
                 Err(error) if too_late && error.kind() == ErrorKind::ConnectionLost => {
                     doubtful.push(task);
                 }
-                answer => self.tell(task, answer),
+                answer => self.finish(task, answer),
             }
         }
         if !doubtful.is_empty() {
@@ -314,7 +314,7 @@ impl LaneState {
                     task = back;
                 }
                 answer => {
-                    self.tell(back, answer);
+                    self.finish(back, answer);
                     return Ok(());
                 }
             }
@@ -337,7 +337,7 @@ impl LaneState {
         sent
     }
 
-    fn tell(&mut self, task: Task, answer: Result<()>) {
+    fn finish(&mut self, task: Task, answer: Result<()>) {
         match &answer {
             Ok(()) => self.refused.forget(&task),
             // Once one size was refused, no other needs to be tried.

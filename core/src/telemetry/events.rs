@@ -473,7 +473,7 @@ impl Listener {
     }
 
     /// Calls the listener, if there is one. A panic in it does not end the consumer.
-    pub(crate) fn tell(&self, event: impl FnOnce() -> Event) {
+    pub(crate) fn notify(&self, event: impl FnOnce() -> Event) {
         if let Some(listener) = &self.0
             && catch_unwind(AssertUnwindSafe(|| listener(&event()))).is_err()
         {

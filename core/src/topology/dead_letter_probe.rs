@@ -152,7 +152,7 @@ impl Probe {
     }
 
     /// So many messages are ready.
-    pub(crate) fn looked(&self, ready: u32) -> ProbeStep {
+    pub(crate) fn step_after_count(&self, ready: u32) -> ProbeStep {
         match ready {
             0 => ProbeStep::Publish,
             _ => ProbeStep::Look,
@@ -241,7 +241,7 @@ async fn tried(connection: &Connection, probe: ShortString) -> Result<bool> {
                 ProbeStep::Publish => questions.published(accepts(connection, &probe).await?),
                 ProbeStep::Look => {
                     let looked = passive_declare(channel.lapin(), probe.clone()).await?;
-                    questions.looked(looked.message_count())
+                    questions.step_after_count(looked.message_count())
                 }
                 ProbeStep::Done(answer) => {
                     let why = "the broker refused a message to an empty queue";
@@ -351,8 +351,8 @@ mod tests {
         for (second_is_taken, held) in [(true, false), (false, true)] {
             let mut probe = Probe::default();
             assert_eq!(probe.published(true), ProbeStep::Look);
-            assert_eq!(probe.looked(1), ProbeStep::Look);
-            assert_eq!(probe.looked(0), ProbeStep::Publish);
+            assert_eq!(probe.step_after_count(1), ProbeStep::Look);
+            assert_eq!(probe.step_after_count(0), ProbeStep::Publish);
             assert_eq!(
                 probe.published(second_is_taken),
                 ProbeStep::Done(Some(held))

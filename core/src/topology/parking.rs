@@ -60,14 +60,14 @@ pub(crate) async fn inspect_parking(
             }
             Some(format!(
                 "`{parking}` was made by somebody else, with other arguments than ours: what is parked there may be dropped by a limit, a time to live or a dead-letter route. The first difference: {}",
-                said_by_the_broker(&why)
+                broker_reason(&why)
             ))
         }),
     }
 }
 
 /// The broker's words about a difference, without our sentence around them, which speaks of a declaration.
-fn said_by_the_broker(why: &str) -> &str {
+fn broker_reason(why: &str) -> &str {
     let said = why
         .split_once("PRECONDITION_FAILED - ")
         .map_or(why, |(_, said)| said);

@@ -41,7 +41,7 @@ impl<T: Copy + Ord + Add<Duration, Output = T>> QueueAge<T> {
 
     /// The answer of a look for its marker, which came now. Later than [`safe_from`](Self::safe_from) it is not needed, and might be about
     /// a queue that has come back empty since the copies were confirmed: whoever marks that one has known it for as long.
-    pub(crate) fn looked(&mut self, is_marked: bool, now: T) {
+    pub(crate) fn note_marker(&mut self, is_marked: bool, now: T) {
         let is_marked = is_marked && !mutants::has(Mutant::ForgetsTheMarker);
         let is_marked = is_marked || mutants::has(Mutant::TrustsTheNew);
         self.is_old |= is_marked && now < self.safe_from();
@@ -74,15 +74,15 @@ mod tests {
             (false, found, safe),
         ] {
             let mut age = age;
-            age.looked(is_marked, at);
+            age.note_marker(is_marked, at);
             assert_eq!(age.safe_from(), safe_from, "{is_marked} {at:?}");
             assert_eq!(age.sends_at(found), (safe_from > found).then_some(safe));
             assert_eq!(age.sends_at(safe), None);
             assert_eq!(age.may_be_marked(safe), safe_from == safe);
         }
         let mut age = age;
-        age.looked(true, found);
-        age.looked(false, found + MOMENT);
+        age.note_marker(true, found);
+        age.note_marker(false, found + MOMENT);
         assert_eq!(age.safe_from(), found, "it was old before");
     }
 }

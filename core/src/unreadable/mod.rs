@@ -139,7 +139,7 @@ impl Unreadable {
             let error = scanned.err().or(moved.refused.take());
             let error = error.or(ended_early.filter(|_| !has_moved));
             if let Some(error) = error {
-                moved.tell(&self.queue, from);
+                moved.log(&self.queue, from);
                 return Err(error);
             }
             causes.extend(moved.causes);
@@ -164,7 +164,7 @@ impl Unreadable {
         let queues = (self.queue.as_str(), from);
         let (mut moved, scanned) =
             set_aside_counted(&self.client, connection, queues, (most, trial), true).await;
-        moved.tell(&self.queue, from);
+        moved.log(&self.queue, from);
         let refused = moved.refused.take().or(moved.ended_early.take());
         let refused = refused.or(moved.untried.take());
         scanned.and(refused.map_or(Ok(()), Err))?;

@@ -101,7 +101,7 @@ impl Moved {
     }
 
     /// Logs what was moved from the queue `from`, a queue of the family of `work`.
-    pub(crate) fn tell(&self, work: &str, from: &str) {
+    pub(crate) fn log(&self, work: &str, from: &str) {
         if let Some(cause) = self.causes.first() {
             warn!(
                 queue = from,

@@ -112,7 +112,7 @@ pub(super) fn unwrap(wrapping: Encoding, bytes: &[u8]) -> DecodedEncoding {
         Encoding::Gzip => {
             let mut reader = MultiGzDecoder::new(bytes);
             let (out, fault) = read(&mut reader);
-            told(out, fault, bytes.len() - reader.get_ref().len())
+            with_fault(out, fault, bytes.len() - reader.get_ref().len())
         }
         Encoding::Zlib => {
             let mut reader = ZlibDecoder::new(bytes);
@@ -125,12 +125,12 @@ pub(super) fn unwrap(wrapping: Encoding, bytes: &[u8]) -> DecodedEncoding {
                     return raw;
                 }
             }
-            told(out, fault, bytes.len() - left)
+            with_fault(out, fault, bytes.len() - left)
         }
         Encoding::Deflate => {
             let mut reader = DeflateDecoder::new(bytes);
             let (out, fault) = read(&mut reader);
-            told(out, fault, bytes.len() - reader.get_ref().len())
+            with_fault(out, fault, bytes.len() - reader.get_ref().len())
         }
         Encoding::Zstd => zstd(bytes),
         Encoding::SchemaRegistry(_) | Encoding::SingleObject => DecodedEncoding {
@@ -149,15 +149,15 @@ fn zstd(bytes: &[u8]) -> DecodedEncoding {
         decoder.set_max_window_size(MOST_UNWRAPPED as u64);
         let mut reader = match StreamingDecoder::new_with_decoder(&mut rest, decoder) {
             Ok(reader) => reader,
-            Err(error) => return told(all, Some(error.to_string()), before),
+            Err(error) => return with_fault(all, Some(error.to_string()), before),
         };
         let fault = read_into(&mut reader, &mut all);
         drop(reader);
         if fault.is_some() {
-            return told(all, fault, bytes.len() - rest.len());
+            return with_fault(all, fault, bytes.len() - rest.len());
         }
     }
-    told(all, None, bytes.len())
+    with_fault(all, None, bytes.len())
 }
 
 fn read(reader: &mut impl Read) -> (Vec<u8>, Option<String>) {
@@ -177,7 +177,7 @@ fn read_into(reader: &mut impl Read, out: &mut Vec<u8>) -> Option<String> {
     fault.map(|error| error.to_string())
 }
 
-fn told(bytes: Vec<u8>, fault: Option<String>, at: usize) -> DecodedEncoding {
+fn with_fault(bytes: Vec<u8>, fault: Option<String>, at: usize) -> DecodedEncoding {
     DecodedEncoding {
         bytes,
         broken: fault.map(|why| MalformedAt { at, why }),
@@ -203,13 +203,13 @@ fn base64(bytes: &[u8]) -> DecodedEncoding {
         false => &alphabet::STANDARD,
     };
     match engine(alphabet).decode(&*compact) {
-        Ok(decoded) => told(decoded, None, bytes.len()),
+        Ok(decoded) => with_fault(decoded, None, bytes.len()),
         Err(error) => {
             let at = bytes
                 .iter()
                 .position(|byte| !byte.is_ascii_whitespace() && !is_base64(*byte))
                 .unwrap_or(bytes.len());
-            told(Vec::new(), Some(error.to_string()), at)
+            with_fault(Vec::new(), Some(error.to_string()), at)
         }
     }
 }

@@ -68,9 +68,9 @@ pub fn decode<'a>(body: &'a [u8], hints: Hints<'_>, decoder: Option<&Decoder>) -
     }
     match decoder {
         Some(Decoder(way)) => by(way, &mut decoded),
-        None => match said(hints.content_type) {
+        None => match format_of_content_type(hints.content_type) {
             Some(format) => as_said(format, &mut decoded),
-            None => look(&mut decoded),
+            None => guess_format(&mut decoded),
         },
     }
     decoded
@@ -142,7 +142,7 @@ fn is_base64_of_something(bytes: &[u8], hints: Hints<'_>, decoder: Option<&Decod
 }
 
 /// What a content type says.
-fn said(content_type: Option<&str>) -> Option<Format> {
+fn format_of_content_type(content_type: Option<&str>) -> Option<Format> {
     let kind = content_type?.split(';').next()?.trim().to_ascii_lowercase();
     let (_, subtype) = kind.split_once('/')?;
     let subtype = subtype.trim_start_matches("x-").trim_start_matches("vnd.");
@@ -173,7 +173,7 @@ fn as_said(format: Format, decoded: &mut Decoded<'_>) {
     }
     // It is not what it says. What it looks like instead, if anything; and where it breaks off, unless it is sound.
     let mut other = decoded.clone();
-    look(&mut other);
+    guess_format(&mut other);
     let is_text = other.format == Format::Text;
     if is_text || (other.format != Format::Binary && other.truncation.is_none()) {
         other.is_guess = !is_text;
@@ -233,7 +233,7 @@ fn by(way: &DecoderKind, decoded: &mut Decoded<'_>) {
                     why: "no message of the descriptor set fits".to_owned(),
                 });
                 let broken = decoded.truncation.clone();
-                look(decoded);
+                guess_format(decoded);
                 decoded.truncation = broken;
                 return;
             };
@@ -287,7 +287,7 @@ fn registry(bytes: &[u8], messages: &protobuf::Messages) -> usize {
 }
 
 /// What the bytes look like, where nobody says.
-fn look(decoded: &mut Decoded<'_>) {
+fn guess_format(decoded: &mut Decoded<'_>) {
     let text = std::str::from_utf8(&decoded.bytes);
     if text.is_ok() && looks_like_json(&decoded.bytes) {
         let mut tree = BoundedValue::default();

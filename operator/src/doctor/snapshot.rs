@@ -205,8 +205,8 @@ impl Snapshot {
             unknown,
         };
         snapshot.follow_routes(management).await?;
-        snapshot.look_at_channels(management).await?;
-        snapshot.look_again(management).await?;
+        snapshot.read_channels(management).await?;
+        snapshot.recount(management).await?;
         Ok(snapshot)
     }
 
@@ -233,7 +233,7 @@ impl Snapshot {
     }
 
     /// Looks at the channels of consumers that hold messages while more wait.
-    async fn look_at_channels(&mut self, management: &Management) -> Result<(), Error> {
+    async fn read_channels(&mut self, management: &Management) -> Result<(), Error> {
         let Some(consumers) = &self.consumers else {
             return Ok(());
         };
@@ -259,7 +259,7 @@ impl Snapshot {
 
     /// Whether messages are still not taken, where nobody knows who consumes, and whether dead letters have still not left, after the broker
     /// has counted anew.
-    async fn look_again(&mut self, management: &Management) -> Result<(), Error> {
+    async fn recount(&mut self, management: &Management) -> Result<(), Error> {
         let is_unknown = self.consumers.is_none();
         let untaken = |queue: &Queue| {
             is_unknown

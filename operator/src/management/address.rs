@@ -29,7 +29,7 @@ impl Address {
     pub fn new(amqp: &str, management: Option<&str>, authority: Option<&Path>) -> Result<Self> {
         let broker = UrlParts::of(amqp)?;
         let mut base = match management {
-            Some(text) => said(text)?,
+            Some(text) => parse_url(text)?,
             None => broker.derived()?,
         };
         let own_user = decoded(base.username());
@@ -241,7 +241,7 @@ fn invalid_management(why: &str) -> Error {
     )
 }
 
-fn said(text: &str) -> Result<Url> {
+fn parse_url(text: &str) -> Result<Url> {
     let text = text.trim();
     // A password that is not encoded must not be taken for a host and shown as one.
     let rest = text.split_once("://").map_or(text, |(_, rest)| rest);

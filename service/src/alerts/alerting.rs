@@ -139,7 +139,7 @@ pub struct Handle {
 
 impl Handle {
     /// Tells what happened. Never waits, never fails: what there is no room for is counted as dropped, and the leader says so.
-    pub fn tell(&self, mut service_event: ServiceEvent) {
+    pub fn send(&self, mut service_event: ServiceEvent) {
         if matches!(
             service_event,
             ServiceEvent::Retried(_) | ServiceEvent::Dropped { .. }
@@ -305,7 +305,7 @@ mod tests {
             assert!(taken < TOLD as u64);
         }
         for _ in 0..TOLD / 2 - 1_000 {
-            alerting.tell(ServiceEvent::Parked(Box::default()));
+            alerting.send(ServiceEvent::Parked(Box::default()));
         }
         let counts = alerting.counts();
         assert_eq!((counts.told, counts.dropped), (taken + 4_000, 0));

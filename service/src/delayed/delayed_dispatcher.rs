@@ -27,7 +27,7 @@ use crate::{
     EventBus, Health, Metrics,
     intake::{
         Disposition, FAREWELL, FailureCause, ON_ITS_WAY, RetrierCache, RetryContext, RetrySchedule,
-        StoreHandle, original, tell_parked,
+        StoreHandle, original, report_parked,
     },
     policy::ConfigWatcher,
     store::{self, MessageDraft, StoredMessage},
@@ -190,11 +190,11 @@ impl DelayedDispatcher {
                 () = stopped => break,
                 Some(_) = on_their_way.join_next() => continue,
                 _ = looks.tick() => {
-                    self.look().await;
+                    self.declare_exchanges().await;
                     continue;
                 }
                 Ok(()) = configs.changed() => {
-                    self.look().await;
+                    self.declare_exchanges().await;
                     continue;
                 }
                 more = subscription.ready() => more,
@@ -274,7 +274,7 @@ impl DelayedDispatcher {
             };
             match begun.await {
                 Ok(subscription) => {
-                    self.look().await;
+                    self.declare_exchanges().await;
                     return subscription;
                 }
                 Err(error) => self.troubled(&error),
@@ -284,7 +284,7 @@ impl DelayedDispatcher {
         }
     }
 
-    async fn look(&self) {
+    async fn declare_exchanges(&self) {
         let service_config = self.config_watcher.service_config();
         let sections = service_config.delayed();
         let Err(error) = self.client.apply_plan(&plan(sections)).await else {
@@ -322,7 +322,7 @@ impl DelayedDispatcher {
         if let Ok(retrier) = self.retrier_cache.of(DELAYED_QUEUE)
             && let Some(decision) = retrier.decide(&failed, &outcome)
         {
-            tell_parked(
+            report_parked(
                 &self.metrics,
                 &self.event_bus,
                 &self.config_watcher,
@@ -513,7 +513,7 @@ impl DelayedDispatcher {
         let outcome = Outcome::fatal(Failure::new(why).of_type("NotDelayed"));
         let retrier = self.retrier_cache.of(DELAYED_QUEUE)?;
         if let Some(decision) = retrier.after(&failed, &outcome).await? {
-            tell_parked(
+            report_parked(
                 &self.metrics,
                 &self.event_bus,
                 &self.config_watcher,

@@ -298,7 +298,7 @@ impl DeadLetterHandler {
             reason = %terminal_escape::line(reason),
             "dropped, because the policy says so"
         );
-        self.event_bus.tell(|| ServiceEvent::Dropped {
+        self.event_bus.publish(|| ServiceEvent::Dropped {
             queue: failed.queue().to_owned(),
             message_id: message_id(failed),
             reason: reason.to_owned(),
@@ -309,7 +309,7 @@ impl DeadLetterHandler {
 
     async fn settle(&self, case: &PendingStore, message: &Message) -> Disposition {
         match self.store(case).await {
-            StoreOutcome::There(decision) => self.tell(case, &decision).await,
+            StoreOutcome::There(decision) => self.report_decision(case, &decision).await,
             StoreOutcome::Kept => return Disposition::Returned,
             StoreOutcome::NoRoom(error) => return self.overflow(case, message, &error).await,
             StoreOutcome::Gone => {
@@ -377,7 +377,7 @@ impl DeadLetterHandler {
         };
         match self.store(&case).await {
             StoreOutcome::There(decision) => {
-                self.tell(&case, &decision).await;
+                self.report_decision(&case, &decision).await;
                 Disposition::Done
             }
             StoreOutcome::Kept | StoreOutcome::NoRoom(_) | StoreOutcome::Gone => {
@@ -546,7 +546,7 @@ impl DeadLetterHandler {
         }
     }
 
-    async fn tell(&self, case: &PendingStore, decision: &Decision) {
+    async fn report_decision(&self, case: &PendingStore, decision: &Decision) {
         let (queue, reason) = (case.failed.queue(), &case.reason);
         match &decision.event {
             Event::Retried { delay, attempt, .. } => {
@@ -559,7 +559,7 @@ impl DeadLetterHandler {
                     delay = %retryrmq::format_duration(*delay),
                     "an attempt failed; it comes back"
                 );
-                self.event_bus.tell(|| {
+                self.event_bus.publish(|| {
                     let told = retry(&case.failed, decision, reason, *attempt, *delay);
                     ServiceEvent::Retried(Box::new(told))
                 });
@@ -581,7 +581,7 @@ impl DeadLetterHandler {
                 );
                 let content =
                     BodyContent::of(&case.failed, &self.event_bus, &self.config_watcher).await;
-                self.event_bus.tell(|| {
+                self.event_bus.publish(|| {
                     let written = parked_report(&case.failed, decision, *reason, content);
                     ServiceEvent::Parked(Box::new(written))
                 });

@@ -21,7 +21,7 @@ mod wait_reason;
 pub(crate) use dead_letter_handler::{
     ChannelState, DeadLetterHandler, Disposition, FAREWELL, ON_ITS_WAY,
 };
-pub(crate) use parked_event::{is_packed, tell_parked, value};
+pub(crate) use parked_event::{is_packed, report_parked, value};
 pub(crate) use retrier_cache::RetrierCache;
 pub(crate) use retry_schedule::{FailureCause, RetryContext, RetrySchedule};
 pub(crate) use store_tasks::{StoreHandle, StoreTasks, original};

@@ -166,7 +166,7 @@ pub(crate) fn message_id(failed: &FailedMessage) -> Option<String> {
 }
 
 /// Tells the log, the metrics and whoever listens that a message was parked. Does nothing for another decision.
-pub(crate) async fn tell_parked(
+pub(crate) async fn report_parked(
     metrics: &Metrics,
     event_bus: &EventBus,
     config_watcher: &ConfigWatcher,
@@ -186,7 +186,7 @@ pub(crate) async fn tell_parked(
         "parked"
     );
     let content = BodyContent::of(failed, event_bus, config_watcher).await;
-    event_bus.tell(|| {
+    event_bus.publish(|| {
         let written = parked_report(failed, decision, *reason, content);
         ServiceEvent::Parked(Box::new(written))
     });

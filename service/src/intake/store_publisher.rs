@@ -7,7 +7,7 @@ use retryrmq::{
     BasicProperties, Client, FailedMessage, Failure, Outcome, terminal_escape, types::AMQPValue,
 };
 
-use super::{parked_event::tell_parked, retrier_cache::RetrierCache, wait_reason::WaitReason};
+use super::{parked_event::report_parked, retrier_cache::RetrierCache, wait_reason::WaitReason};
 use crate::{
     EventBus, Metrics,
     delayed::DELAYED_QUEUE,
@@ -82,7 +82,7 @@ impl StorePublisher {
         )?;
         let outcome = Outcome::fatal(Failure::new(error).of_type("NotReturned"));
         if let Some(decision) = retrier.after(&failed, &outcome).await? {
-            tell_parked(
+            report_parked(
                 &self.metrics,
                 &self.event_bus,
                 &self.config_watcher,

@@ -127,7 +127,7 @@ impl StoreTasks {
             "what looks after the store",
             health.clone(),
             stopped,
-            move || look(Arc::clone(&kept), told.clone(), numbers.clone()),
+            move || monitor(Arc::clone(&kept), told.clone(), numbers.clone()),
         ));
         let health = health.clone();
         Self {
@@ -178,7 +178,7 @@ async fn keep_all<S: Store>(
 }
 
 /// Tells the probes how the store is, and the metrics how much waits in it.
-async fn look<S: Store>(store: Arc<S>, health: Health, numbers: StoreMetrics) {
+async fn monitor<S: Store>(store: Arc<S>, health: Health, numbers: StoreMetrics) {
     let mut times = interval(LOOK);
     times.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut well = true;

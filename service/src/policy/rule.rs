@@ -28,7 +28,7 @@ pub(super) struct CheckedRule {
     conditions: Rule,
     action: Action,
     /// Its words, for the digest.
-    said: Value,
+    digest_value: Value,
 }
 
 /// What a rule without reasons is about: an attempt has failed, however the consumer says so.
@@ -56,7 +56,7 @@ impl CheckedRule {
         let reasons = reasons(entry)?;
         Ok(Self {
             queue: entry.queue.clone(),
-            said: said(entry, &reasons, &action),
+            digest_value: digest_value(entry, &reasons, &action),
             reasons,
             conditions: conditions(entry),
             action,
@@ -84,8 +84,8 @@ impl CheckedRule {
     }
 
     /// Its words, for the digest.
-    pub(super) fn said(&self) -> &Value {
-        &self.said
+    pub(super) fn digest_value(&self) -> &Value {
+        &self.digest_value
     }
 }
 
@@ -116,7 +116,7 @@ fn reasons(entry: &RuleEntry) -> Result<Vec<Reason>, &'static str> {
 }
 
 /// What a rule says, whatever it looks like in its file.
-fn said(entry: &RuleEntry, reasons: &[Reason], action: &Action) -> Value {
+fn digest_value(entry: &RuleEntry, reasons: &[Reason], action: &Action) -> Value {
     let action = match action {
         Action::Retry(policy) => policy.to_string(),
         Action::Park => "park".to_owned(),

@@ -141,7 +141,7 @@ impl ServiceConfig {
     /// Equal where the same becomes of each message: of the defaults, the rules and the exchanges with delays. No secret goes in, and no
     /// words of one version, because the services of a virtual host show it to each other.
     pub(crate) fn digest(&self) -> String {
-        let rules: Vec<_> = self.lines.iter().map(CheckedRule::said).collect();
+        let rules: Vec<_> = self.lines.iter().map(CheckedRule::digest_value).collect();
         let whole = json!([rules, self.otherwise.to_string(), self.ends, self.delayed]);
         let digest = Sha256::digest(whole.to_string());
         digest[..8]

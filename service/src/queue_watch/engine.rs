@@ -125,7 +125,7 @@ impl Engine {
                 watched.samples.clear();
             }
             watched.seen = now;
-            for (kind, look) in self.looks(queue, *view, snapshot, watched, now) {
+            for (kind, look) in self.check_queue(queue, *view, snapshot, watched, now) {
                 let case = watched.cases.entry(kind).or_default();
                 self.judge(queue, kind, look, case, now, &mut tell);
             }
@@ -133,7 +133,7 @@ impl Engine {
         self.queues = queues;
     }
 
-    fn looks(
+    fn check_queue(
         &self,
         queue: &str,
         view: QueueView,

@@ -145,7 +145,7 @@ impl Watch {
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;
-                let look = timeout(TIME_LIMIT, post.look()).await;
+                let look = timeout(TIME_LIMIT, post.read_snapshot()).await;
                 let look =
                     look.unwrap_or_else(|_| Err("it takes more than two minutes".to_owned()));
                 match look {
@@ -231,7 +231,7 @@ struct WatchSource {
 }
 
 impl WatchSource {
-    async fn look(&self) -> Result<Snapshot, String> {
+    async fn read_snapshot(&self) -> Result<Snapshot, String> {
         let mut snapshot = match (&self.management, &self.prometheus) {
             (Some(management), _) => source::list(&management.make().await?, &self.vhost).await?,
             (None, Some(prometheus)) => prometheus.list(&self.vhost).await?,

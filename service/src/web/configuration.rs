@@ -206,7 +206,7 @@ impl Token {
 }
 
 /// Once: the header comes with each request of such a person.
-fn tell_unreadable(header: &str, group: &[u8]) {
+fn warn_unreadable(header: &str, group: &[u8]) {
     static TOLD: Once = Once::new();
     TOLD.call_once(|| {
         let group = String::from_utf8_lossy(group);
@@ -248,7 +248,7 @@ impl Proxy {
         let read = groups.filter_map(|group| match std::str::from_utf8(group) {
             Ok(group) => Some(group.trim()),
             Err(_) => {
-                tell_unreadable(&self.groups, group);
+                warn_unreadable(&self.groups, group);
                 None
             }
         });

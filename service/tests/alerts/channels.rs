@@ -64,10 +64,10 @@ to = ["a@example.com", "b@example.com"]
         hook.url, pager.url, manager.url, mails.port
     );
     let alerting = alone(&text, folder.path()).await;
-    alerting.tell(parked("f1"));
+    alerting.send(parked("f1"));
     let opened = hook.after(1).await.remove(0);
     for _ in 0..20 {
-        alerting.tell(parked("f1"));
+        alerting.send(parked("f1"));
     }
     hook.after(3).await; // quiet
     assert_eq!(hook.kinds()[..3], ["opened", "updated", "resolved"]);
@@ -126,14 +126,14 @@ to = ["a@example.com", "b@example.com"]
         ..Silence::default()
     };
     alerting.silence(silence).unwrap();
-    alerting.tell(parked("f1"));
+    alerting.send(parked("f1"));
     eventually(DEADLINE, "it is silenced", || async {
         alerting.counts().silenced == 1
     })
     .await;
     assert_eq!(alerting.silences().len(), 1);
     alerting.end_silence("s").unwrap();
-    alerting.tell(parked("f1"));
+    alerting.send(parked("f1"));
     hook.after(4).await;
     assert_eq!(hook.requests()[3].json()["trigger"], "again");
     eventually(DEADLINE, "all channels have everything", || async {
@@ -175,7 +175,7 @@ url = "{}"
         good.url, hangs.url, fails.url
     );
     let alerting = alone(&text, folder.path()).await;
-    alerting.tell(parked("f1"));
+    alerting.send(parked("f1"));
     good.after(1).await;
     assert!(hangs.requests().len() <= 1);
     hangs.after(2).await;
@@ -203,10 +203,10 @@ async fn a_notice_that_its_receiver_cannot_take_holds_up_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let text = format!("{WAKE}[channels.a.webhook]\nurl = \"{}\"\n", server.url);
     let alerting = alone(&text, folder.path()).await;
-    alerting.tell(parked("poison"));
+    alerting.send(parked("poison"));
     server.after(2).await;
     for fine in ["f1", "f2"] {
-        alerting.tell(parked(fine));
+        alerting.send(parked(fine));
     }
     eventually(DEADLINE, "all others arrive", || async {
         let counts = alerting.counts();
@@ -219,7 +219,7 @@ async fn a_notice_that_its_receiver_cannot_take_holds_up_no_other() {
     // Nor in what the next one begins with.
     alerting.stop().await;
     let alerting = alone(&text, folder.path()).await;
-    alerting.tell(parked("f3"));
+    alerting.send(parked("f3"));
     eventually(DEADLINE, "another one arrives", || async {
         alerting.counts().channels["a"].sent == 1
     })
@@ -238,8 +238,8 @@ async fn what_cannot_succeed_is_given_up_and_no_other_host_is_told() {
         gone.url, lures.url, moves.url
     );
     let alerting = alone(&text, folder.path()).await;
-    alerting.tell(parked("f1"));
-    alerting.tell(parked("f2"));
+    alerting.send(parked("f1"));
+    alerting.send(parked("f2"));
     eventually(DEADLINE, "all of them had both", || async {
         let channels = alerting.counts().channels;
         channels
@@ -274,7 +274,7 @@ async fn no_secret_is_shown() {
     );
     let alerting = alone(&text, folder.path()).await;
     assert!(!format!("{alerting:?}").contains("s3cret"));
-    alerting.tell(parked("f1"));
+    alerting.send(parked("f1"));
     echoes.after(2).await;
     let lines = lines().lock().unwrap();
     let of_it = |line: &&String| line.contains("echoes") && line.contains("tried again");
@@ -333,7 +333,7 @@ async fn what_was_not_delivered_is_delivered_by_the_next_one() {
     let folder = tempfile::tempdir().unwrap();
     let text = format!("{WAKE}[channels.a.webhook]\nurl = \"{}\"\n", server.url);
     let alerting = alone(&text, folder.path()).await;
-    alerting.tell(parked("f1"));
+    alerting.send(parked("f1"));
     server.after(1).await;
     alerting.stop().await;
     assert_eq!(server.requests().len(), 1);
@@ -341,8 +341,8 @@ async fn what_was_not_delivered_is_delivered_by_the_next_one() {
     let requests = server.after(2).await;
     assert_eq!(requests[0].body, requests[1].body);
     // The page is open, so the same failure is no news.
-    alerting.tell(parked("f1"));
-    alerting.tell(parked("f2"));
+    alerting.send(parked("f1"));
+    alerting.send(parked("f2"));
     server.after(3).await;
     assert_eq!(server.requests()[2].json()["fingerprint"], "f2");
 }
@@ -353,7 +353,7 @@ async fn nobody_is_told_anything_before_the_state_can_be_kept() {
     let folder = tempfile::tempdir().unwrap();
     let text = format!("{WAKE}[channels.a.webhook]\nurl = \"{}\"\n", server.url);
     let alerting = alone(&text, folder.path()).await;
-    alerting.tell(parked("f1"));
+    alerting.send(parked("f1"));
     server.after(1).await;
     alerting.stop().await;
     let memory = FailingStateStore::new(FileStateStore::new(folder.path().join("state")), false);
@@ -362,7 +362,7 @@ async fn nobody_is_told_anything_before_the_state_can_be_kept() {
     let alerting = Alerting::start(&configuration(&text), kept, NotifierMode::Alone)
         .await
         .unwrap();
-    alerting.tell(parked("f2"));
+    alerting.send(parked("f2"));
     memory.has_failed(3).await;
     // What the last one could not deliver may be told again, because that is kept.
     let told = server.requests().into_iter();
@@ -390,7 +390,7 @@ async fn a_storm_never_blocks_and_what_is_lost_is_counted() {
     let alerting = alone(&text, folder.path()).await;
     let many = 60_000;
     for n in 0..many {
-        alerting.tell(parked(&format!("f{}", n % 200)));
+        alerting.send(parked(&format!("f{}", n % 200)));
     }
     eventually(DEADLINE, "all are counted", || async {
         let counts = alerting.counts();

@@ -116,7 +116,7 @@ async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_leader_dies() 
         let one = Replica::start(&vhost, &text).await;
         let two = Replica::start(&vhost, &text).await;
         for replica in [&one, &two, &one, &two] {
-            replica.alerting.tell(parked("f1"));
+            replica.alerting.send(parked("f1"));
         }
         let leader = one_leader(&[&one, &two]).await;
         let (leader, other) = match leader {
@@ -129,7 +129,7 @@ async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_leader_dies() 
         .await;
         assert_eq!(kinds(&server.notices(1).await), ["opened"]);
         // What the other one saw is told by the leader.
-        other.alerting.tell(parked("f2"));
+        other.alerting.send(parked("f2"));
         let second = server.notices(2).await.remove(1);
         let groups = two_groups(&leader).await;
         leader.die().await;
@@ -145,7 +145,7 @@ async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_leader_dies() 
         })
         .await;
         assert_eq!(two_groups(&other).await, groups);
-        other.alerting.tell(parked("f1"));
+        other.alerting.send(parked("f1"));
         let told = server.notices(4).await;
         assert_eq!(kinds(&told), ["opened", "opened", "resolved", "resolved"]);
         let pages: BTreeSet<&str> = told
@@ -174,7 +174,7 @@ async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_leader_dies() 
             three.is_leader()
         })
         .await;
-        three.alerting.tell(parked("f1"));
+        three.alerting.send(parked("f1"));
         assert_eq!(server.notices(5).await[4]["trigger"], "again");
         three.alerting.stop().await;
     })
@@ -206,7 +206,7 @@ async fn an_incident_is_over_when_nothing_is_parked_any_more_or_a_person_closes_
         );
         let replica = Replica::start(&vhost, &text).await;
         for queue in ["orders", "bills", "empty", "missing"] {
-            replica.alerting.tell(parked_in(queue, "f1"));
+            replica.alerting.send(parked_in(queue, "f1"));
         }
         let over = |count| {
             let server = &server;
@@ -249,7 +249,7 @@ async fn reports_keep_their_order_however_long_the_state_cannot_be_kept() {
         let (one, memory) = Replica::with(&vhost, &text, false).await;
         // Each in a report of its own.
         for fingerprint in ["f1", "f2", "f3"] {
-            one.alerting.tell(parked(fingerprint));
+            one.alerting.send(parked(fingerprint));
             memory.has_failed(2).await;
         }
         // A second return would make a copy, which comes behind all others.

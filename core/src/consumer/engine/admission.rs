@@ -41,13 +41,13 @@ impl Engine {
         self.counters.outstanding.inc();
         if received.state.is_fresh_replay() && !received.redelivered {
             let (queue, message_id) = (self.queue(), received.message_id());
-            self.tell(Event::Replayed { queue, message_id }, out);
+            self.emit(Event::Replayed { queue, message_id }, out);
         }
         if now.at >= self.returned_until {
             self.returned_unseen = 0;
         }
         if let Some(timeout) = self.consumer_timeout.arrived(received.redelivered) {
-            self.tell_of_the_timeout(timeout);
+            self.warn_of_timeout(timeout);
         }
         let returned_unseen = received.redelivered && self.returned_unseen > 0;
         self.returned_unseen -= usize::from(returned_unseen);
@@ -67,7 +67,7 @@ impl Engine {
         });
         if self.memory.recalls(&received, now.at) {
             let (queue, message_id) = (self.queue(), received.message_id());
-            self.tell(Event::AlreadyHandled { queue, message_id }, out);
+            self.emit(Event::AlreadyHandled { queue, message_id }, out);
             self.release(token, now);
         } else if self.drain.is_some()
             || self.circuit_breaker.is_pausing() && !self.must_detour_unstarted(&received.state)

@@ -89,7 +89,7 @@ impl Engine {
             Some(again) => {
                 self.forget(token);
                 let (queue, message_id) = (self.queue(), received.message_id());
-                self.tell(Event::AlreadyHandled { queue, message_id }, out);
+                self.emit(Event::AlreadyHandled { queue, message_id }, out);
                 self.let_go(again, now);
                 out.add(Command::Skip { token: again });
             }
@@ -108,17 +108,17 @@ impl Engine {
         match next_action {
             NextAction::Ack => self.release(token, now),
             NextAction::Drop(event) => {
-                self.tell(event, out);
+                self.emit(event, out);
                 self.release(token, now);
             }
             NextAction::Copy(pending_copy) => self.publish(token, pending_copy, now, out),
             // During the drain nothing is held.
             NextAction::Later(_, pending_copy) if self.drain.is_some() => {
-                self.tell(pending_copy.event.clone(), out);
+                self.emit(pending_copy.event.clone(), out);
                 self.publish(token, pending_copy, now, out);
             }
             NextAction::Later(delay, pending_copy) => {
-                self.tell(pending_copy.event.clone(), out);
+                self.emit(pending_copy.event.clone(), out);
                 self.set_phase(token, Phase::Held(HoldReason::Deferred(pending_copy)));
                 // Not longer than the broker lets it be held.
                 let delay = delay.min(self.consumer_timeout.longest());
@@ -142,7 +142,7 @@ impl Engine {
                     );
                 }
                 self.remember_requeued(token, how, &event, now);
-                self.tell(event, out);
+                self.emit(event, out);
                 self.give_back(token, how, out);
             }
         }

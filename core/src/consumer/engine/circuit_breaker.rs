@@ -90,7 +90,7 @@ impl Engine {
                     (self.circuit_breaker.stage, self.cautious) = (BreakerState::Off, false);
                     info!(queue = %self.name, "the probe succeeded; taking messages again");
                     let queue = self.queue();
-                    self.tell(Event::Resumed { queue }, out);
+                    self.emit(Event::Resumed { queue }, out);
                     return;
                 }
             }
@@ -102,7 +102,7 @@ impl Engine {
         self.circuit_breaker.stage = BreakerState::Until(now.at + pause);
         out.add(Command::Recall);
         let queue = self.queue();
-        self.tell(
+        self.emit(
             Event::Paused {
                 queue,
                 delay: pause,

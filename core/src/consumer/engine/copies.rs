@@ -96,7 +96,7 @@ impl Engine {
                 // A deferral without waiting queues was reported before.
                 if pending_copy.purpose != Purpose::Deferral {
                     let event = pending_copy.event.clone();
-                    self.tell(event, out);
+                    self.emit(event, out);
                 }
                 match safe_from {
                     Some(safe) if current => self.timers.add(safe, token, TimerTask::Release),
@@ -217,7 +217,7 @@ impl Engine {
             message_id,
             error,
         };
-        self.tell(event, out);
+        self.emit(event, out);
     }
 
     /// Does what was scheduled for now.
@@ -244,7 +244,7 @@ impl Engine {
                     if let Phase::Held(HoldReason::Rejecting(event)) =
                         std::mem::replace(&mut entry.phase, Phase::Out)
                     {
-                        self.tell(*event, out);
+                        self.emit(*event, out);
                         self.give_back(token, Return::DeadLetter, out);
                     }
                 }

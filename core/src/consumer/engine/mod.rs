@@ -533,7 +533,7 @@ impl Engine {
         }
     }
 
-    fn tell(&self, event: Event, out: &mut Commands) {
+    fn emit(&self, event: Event, out: &mut Commands) {
         out.add(Command::Tell(event));
     }
 

@@ -103,7 +103,7 @@ impl Engine {
         if returned {
             self.counters.reconnects.inc();
             let queue = self.queue();
-            self.tell(Event::Reconnected { queue }, out);
+            self.emit(Event::Reconnected { queue }, out);
         }
     }
 
@@ -124,11 +124,11 @@ impl Engine {
     /// The broker took messages back because they were held for longer than this.
     pub(super) fn learn_timeout(&mut self, timeout: Duration) {
         if self.consumer_timeout.learn(timeout) {
-            self.tell_of_the_timeout(timeout);
+            self.warn_of_timeout(timeout);
         }
     }
 
-    pub(super) fn tell_of_the_timeout(&self, timeout: Duration) {
+    pub(super) fn warn_of_timeout(&self, timeout: Duration) {
         warn!(
             queue = %self.name, ?timeout,
             "the broker takes messages back that are held for longer than this (`consumer_timeout`), and may count that as a crash: from now \
@@ -148,7 +148,7 @@ impl Engine {
         // Not again for a channel on which nothing was consumed: each event has one `Reconnected`.
         if self.failures == 0 {
             let queue = self.queue();
-            self.tell(Event::Disconnected { queue }, out);
+            self.emit(Event::Disconnected { queue }, out);
         }
         let unsettled = self
             .entries

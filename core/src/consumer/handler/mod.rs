@@ -23,7 +23,7 @@ pub use json::{InvalidBody, Json};
 pub use service::service;
 pub use signal::{Signal, defer, fatal, park, retry_after, undecodable};
 pub use workers::RunningConsumer;
-pub(super) use workers::{HandlerRunner, run_batch_workers, run_workers};
+pub(super) use workers::{HandlerRunner, run_workers, work, work_in_batches};
 
 type Cause = Box<dyn StdError + Send + Sync>;
 

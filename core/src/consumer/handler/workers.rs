@@ -59,26 +59,22 @@ impl RunningConsumer {
     }
 }
 
-/// Starts the workers of a consumer.
-pub(in crate::consumer) fn run_workers<F, R, By>(
+/// Starts the workers of a consumer: each is a task that runs `worker`, [`work`] or [`work_in_batches`].
+pub(in crate::consumer) fn run_workers<F, W>(
     subscription: Arc<Subscription>,
-    handler: F,
-    classifier: ErrorClassifier,
+    handler_runner: HandlerRunner<F>,
     concurrency: usize,
-    timeout: Option<Duration>,
+    worker: impl Fn(Arc<Subscription>, Arc<HandlerRunner<F>>) -> W,
 ) -> RunningConsumer
 where
-    F: Fn(Message) -> R + Send + Sync + 'static,
-    R: Future<Output: IntoOutcome<By>> + Send + 'static,
-    By: 'static,
+    W: Future<Output = ()> + Send + 'static,
 {
-    let handling = Arc::new(HandlerRunner {
-        handler,
-        classifier,
-        timeout,
-    });
+    let handler_runner = Arc::new(handler_runner);
     for _ in 0..concurrency {
-        tokio::spawn(work(Arc::clone(&subscription), Arc::clone(&handling)));
+        tokio::spawn(worker(
+            Arc::clone(&subscription),
+            Arc::clone(&handler_runner),
+        ));
     }
     RunningConsumer { subscription }
 }
@@ -93,8 +89,10 @@ const STRETCH: u32 = 64;
 ///
 /// A worker that finds more messages wakes another one only if its own handler waits or takes long. While handlers are quick, one worker
 /// does everything, and no time is spent on waking others.
-async fn work<F, R, By>(subscription: Arc<Subscription>, handling: Arc<HandlerRunner<F>>)
-where
+pub(in crate::consumer) async fn work<F, R, By>(
+    subscription: Arc<Subscription>,
+    handling: Arc<HandlerRunner<F>>,
+) where
     F: Fn(Message) -> R,
     R: Future<Output: IntoOutcome<By>>,
 {
@@ -102,7 +100,7 @@ where
     loop {
         let (delivery, more) = subscription.take_one();
         let Some(delivery) = delivery else {
-            subscription.tell();
+            subscription.wake_engine();
             if subscription.ready().await {
                 continue;
             }
@@ -117,7 +115,7 @@ where
                 if more {
                     subscription.wake_another();
                 }
-                subscription.tell();
+                subscription.wake_engine();
                 attempt.await
             }
         };
@@ -128,43 +126,18 @@ where
         subscription.settle_quietly(token, outcome);
         stretch += 1;
         if is_slow || stretch % STRETCH == 0 {
-            subscription.tell();
+            subscription.wake_engine();
             // The engine runs before the next handler, which may block this thread.
             tokio::task::yield_now().await;
         }
     }
 }
 
-/// Starts the workers of a consumer whose handler gets batches.
-pub(in crate::consumer) fn run_batch_workers<F, R, By>(
-    subscription: Arc<Subscription>,
-    handler: F,
-    classifier: ErrorClassifier,
-    concurrency: usize,
-    timeout: Option<Duration>,
-) -> RunningConsumer
-where
-    F: Fn(Vec<Message>) -> R + Send + Sync + 'static,
-    R: Future<Output: IntoOutcomes<By>> + Send + 'static,
-    By: 'static,
-{
-    let handling = Arc::new(HandlerRunner {
-        handler,
-        classifier,
-        timeout,
-    });
-    for _ in 0..concurrency {
-        tokio::spawn(work_in_batches(
-            Arc::clone(&subscription),
-            Arc::clone(&handling),
-        ));
-    }
-    RunningConsumer { subscription }
-}
-
 /// One of the consumer's workers: takes a batch, handles it, settles it.
-async fn work_in_batches<F, R, By>(subscription: Arc<Subscription>, handling: Arc<HandlerRunner<F>>)
-where
+pub(in crate::consumer) async fn work_in_batches<F, R, By>(
+    subscription: Arc<Subscription>,
+    handling: Arc<HandlerRunner<F>>,
+) where
     F: Fn(Vec<Message>) -> R,
     R: Future<Output: IntoOutcomes<By>>,
 {

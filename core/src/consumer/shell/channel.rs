@@ -311,7 +311,7 @@ impl Channel {
             }
             Answer::Looked(consumer, Ok(ready)) => {
                 if let Some(served) = self.served(consumer) {
-                    served.slots.looked(ready);
+                    served.slots.note_ready(ready);
                 }
                 self.part(consumer);
                 None

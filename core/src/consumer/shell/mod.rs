@@ -4,7 +4,9 @@ mod broker_requirements;
 mod channel;
 mod copies;
 mod prefetch_slots;
+mod reopen;
 mod startup_warnings;
+mod subscribe;
 
 use std::{
     sync::Arc,
@@ -22,21 +24,18 @@ use self::{
     broker_requirements::BrokerRequirements,
     channel::{Channel, ChannelEvent},
     copies::{Copies, Stored},
-    startup_warnings::{
-        tell_what_was_made, warn_of_an_untested_broker, warn_of_no_choice, warn_of_no_service,
-    },
+    reopen::OpenedChannel,
 };
 use super::{
-    Consumer, Token,
+    Token,
     delivery_queue::{DeliveryQueue, HandlerEnd},
-    engine::{Command, Commands, Engine, Input, Now, Setup},
+    engine::{Command, Commands, Engine, Input, Now},
 };
 use crate::{
-    Client, Error, ErrorKind, Result, Server,
+    Client, Error, Result,
     connection::{GOODBYE, is_internal_error, is_one_consumer_too_many},
-    retry::Origin,
-    telemetry::{Counters, Event, HOST, Listener},
-    topology::{self, DelayQueues, Finding, Mode, Plan, QueueType},
+    telemetry::{Counters, Event, Listener},
+    topology::{DelayQueues, Plan, QueueType},
     unreadable::InternalErrors,
 };
 
@@ -60,17 +59,6 @@ enum ShellEvent {
     Moved(Event),
     /// It must not consume, because the broker would close its connection again.
     Stopped(String),
-}
-
-/// A channel, and what is known when it is opened.
-struct OpenedChannel {
-    channel: Box<Channel>,
-    /// The broker behind it.
-    server: Server,
-    /// The type of the work queue, if it is known.
-    kind: Option<QueueType>,
-    /// How many messages are to be taken one at a time.
-    one_by_one: u32,
 }
 
 /// A consumer that runs.
@@ -113,187 +101,7 @@ pub(super) struct Shell {
     told_to_abandon: bool,
 }
 
-/// The type of the work queue, if it is known.
-fn kind(findings: &[Finding]) -> Option<QueueType> {
-    let work_queue = findings.iter().find(|finding| finding.item.is_work_queue());
-    work_queue.and_then(|finding| finding.queue_type)
-}
-
-/// Reports a refusal of the publishing connection alone. If there is no consuming connection, that one reports it.
-async fn tell_of_refused_copies(client: Client, mail: mpsc::UnboundedSender<ShellEvent>) {
-    let refusals = async {
-        loop {
-            let error = client.publishing().refused().await;
-            // A broker that leaves a connection open after its secret has expired sends nothing on it.
-            if client.consuming().standing().is_ok()
-                && mail.send(ShellEvent::Refused(error)).is_err()
-            {
-                return;
-            }
-            if client.publishing().connection().await.is_err() {
-                return;
-            }
-        }
-    };
-    tokio::select! {
-        () = refusals => {}
-        () = mail.closed() => {}
-    }
-}
-
-/// Finds out whether the waiting queue is old to which the broker itself moves what is rejected. Copies ask for themselves.
-async fn tell_of_old_queues(
-    session: u64,
-    plan: Plan,
-    waits: Arc<DelayQueues>,
-    mail: mpsc::UnboundedSender<ShellEvent>,
-) {
-    let Some(queue) = topology::dead_lettered_to(&plan) else {
-        return;
-    };
-    let asked = Instant::now();
-    waits.find_marker(&queue);
-    if waits.age_from_marker(&queue, asked).await.is_none() {
-        let _ = mail.send(ShellEvent::IsOld(session));
-    }
-}
-
 impl Shell {
-    /// Checks the options, prepares the broker, and consumes.
-    pub(super) async fn subscribe(
-        options: Consumer,
-        client: Client,
-        delivery_queue: Arc<DeliveryQueue>,
-        counters: Counters,
-    ) -> Result<Self> {
-        options.validate()?;
-        let plan = options.plan()?;
-        let wire_queue = topology::name(&options.queue)?;
-        let queue_type = client.options().queue_type;
-        let requirements = BrokerRequirements::of(&options, queue_type);
-        // Does not wait: if there is no connection, the look at the queues says why.
-        let open = client.consuming().connection().now_or_never().transpose()?;
-        let first = open
-            .as_ref()
-            .map_or_else(|| client.server(), |open| open.server());
-        requirements.check(first)?;
-        if options.has_dlx() {
-            warn_of_an_untested_broker(first);
-        }
-        let declare = options.declare && options.has_dlx();
-        let (may_set_aside, window) = (
-            declare || options.create_unreadable_queue,
-            options.configured_prefetch(),
-        );
-        let findings = client.examine(&plan, mode(declare)).await?;
-        let waits = DelayQueues::new(
-            Arc::clone(client.addresses()),
-            options.queue.clone(),
-            queue_type,
-            options.declare,
-            client.losses(),
-            client.dead_letter_probes(),
-        );
-        waits.note(&findings);
-        tell_what_was_made(&findings);
-        warn_of_no_service(&findings);
-        let plan = plan.again(&findings);
-        let connection = client.consuming().connection().await?;
-        let server = connection.server().clone();
-        requirements.check(&server)?;
-        let capabilities = server.capabilities();
-        let priority = options.priority;
-        waits.mark_when_old(&connection);
-        let channel = Channel::open(connection, wire_queue.clone(), priority, 1).await?;
-        let (mail, mailbox) = mpsc::unbounded_channel();
-        let listener = options.listener.clone();
-        let has_chosen = options.dlx.is_some();
-        let engine = Engine::new(Setup {
-            counting: requirements.counting(&server),
-            origin: Origin {
-                host: HOST.clone(),
-                app_version: client.options().app_version.clone(),
-            },
-            counters: counters.clone(),
-            nack_is_uncounted: capabilities.nack_is_uncounted,
-            is_classic: kind(&findings) == Some(QueueType::Classic),
-            queues_sleep: capabilities.queues_sleep,
-            header_room: client.header_room(),
-            seed: fastrand::u64(..),
-            options,
-        });
-        let waits = Arc::new(waits);
-        let mut shell = Self {
-            engine,
-            wanted: Commands::default(),
-            copies: Copies::new(client.clone(), Arc::clone(&waits), mail.clone()),
-            client,
-            declare,
-            may_set_aside,
-            window,
-            kind: kind(&findings),
-            requirements: Arc::new(requirements),
-            plan,
-            wire_queue,
-            priority,
-            listener,
-            counters,
-            waits,
-            delivery_queue,
-            channel: Some(Box::new(channel)),
-            mail,
-            mailbox,
-            outcomes: Vec::new(),
-            internal_errors: InternalErrors::default(),
-            last_lost: None,
-            is_stopped: false,
-            opened: Instant::now(),
-            began: Instant::now(),
-            told_to_close: false,
-            told_to_abandon: false,
-        };
-        shell.keep_to_one_consumer();
-        shell.begin().await?;
-        tokio::spawn(tell_of_old_queues(
-            1,
-            shell.plan.clone(),
-            Arc::clone(&shell.waits),
-            shell.mail.clone(),
-        ));
-        tokio::spawn(tell_of_refused_copies(
-            shell.client.clone(),
-            shell.mail.clone(),
-        ));
-        if !has_chosen {
-            warn_of_no_choice(shell.engine.name());
-        }
-        Ok(shell)
-    }
-
-    /// Waits until the broker serves us, so that the caller gets a refusal.
-    async fn begin(&mut self) -> Result<()> {
-        self.tell(Input::Opened { session: 1 });
-        self.turn();
-        let Some(channel) = &mut self.channel else {
-            return Ok(());
-        };
-        match channel.next().await {
-            // It may have been the first message: the next session looks for it.
-            ChannelEvent::Lost(Some(why)) if is_internal_error(&why) => {
-                self.happened(ChannelEvent::Lost(Some(why)));
-                Ok(())
-            }
-            ChannelEvent::Lost(why) => Err(why.unwrap_or_else(|| {
-                let why = "the connection was lost while the consumer subscribed; try again";
-                Error::new(ErrorKind::ConnectionLost, why)
-            })),
-            channel_event => {
-                self.happened(channel_event);
-                Ok(())
-            }
-        }
-    }
-
     /// Runs until it was asked to end and everything is settled.
     pub(super) async fn run(mut self) {
         loop {
@@ -330,7 +138,7 @@ impl Shell {
         }
     }
 
-    fn tell(&mut self, input: Input) {
+    fn feed(&mut self, input: Input) {
         let now = self.now();
         self.engine.on(input, now, &mut self.wanted);
     }
@@ -340,12 +148,12 @@ impl Shell {
         let close =
             self.delivery_queue.is_closing() && !std::mem::replace(&mut self.told_to_close, true);
         if close {
-            self.tell(Input::Close);
+            self.feed(Input::Close);
         }
         let abandon = self.delivery_queue.is_abandoned()
             && !std::mem::replace(&mut self.told_to_abandon, true);
         if abandon {
-            self.tell(Input::Abandon);
+            self.feed(Input::Abandon);
         }
         close || abandon
     }
@@ -354,7 +162,7 @@ impl Shell {
     fn hear_the_end_of_the_client(&mut self) {
         self.wait_for_end();
         if is_closed(&self.client) {
-            self.tell(Input::Abandon);
+            self.feed(Input::Abandon);
         }
     }
 
@@ -450,21 +258,21 @@ impl Shell {
             Command::Recall => {
                 let unstarted = self.delivery_queue.take_back();
                 let tokens = unstarted.into_iter().map(|delivery| delivery.token);
-                self.tell(Input::Recalled(tokens.collect()));
+                self.feed(Input::Recalled(tokens.collect()));
             }
             Command::RecallThese { tokens } => {
                 let unstarted = self.delivery_queue.recall_tokens(&tokens);
-                self.tell(Input::Recalled(unstarted));
+                self.feed(Input::Recalled(unstarted));
             }
             Command::Skip { token } => self.delivery_queue.skip(token),
             Command::EndIntake => self.delivery_queue.end(),
-            Command::Tell(event) => self.tell_of(&event),
+            Command::Tell(event) => self.report_event(&event),
         }
     }
 
-    fn tell_of(&self, event: &Event) {
+    fn report_event(&self, event: &Event) {
         // Counted events have been reported before.
-        self.listener.tell(|| event.clone());
+        self.listener.notify(|| event.clone());
         self.counters.note(event);
     }
 
@@ -474,90 +282,6 @@ impl Shell {
         {
             act(channel);
         }
-    }
-
-    /// Opens the next channel in the background; it arrives as mail.
-    fn open(&self, session: u64, pause: Duration) {
-        let (client, plan, queue) = (
-            self.client.clone(),
-            self.plan.clone(),
-            self.wire_queue.clone(),
-        );
-        let (mode, priority) = (mode(self.declare), self.priority);
-        let (mail, waits) = (self.mail.clone(), Arc::clone(&self.waits));
-        let requirements = Arc::clone(&self.requirements);
-        let internal_errors = self.internal_errors.clone();
-        let pause = internal_errors.pause(pause);
-        let (may_set_aside, window) = (self.may_set_aside, self.window);
-        let delivery_queue = Arc::clone(&self.delivery_queue);
-        tokio::spawn(async move {
-            tokio::time::sleep(pause).await;
-            let opened = async {
-                let connection = tokio::select! {
-                    biased;
-                    connection = client.consuming().connection() => connection,
-                    error = client.consuming().refused() => {
-                        let _ = mail.send(ShellEvent::Refused(error));
-                        client.consuming().connection().await
-                    }
-                };
-                // A client that ended by itself counts as closed.
-                let connection =
-                    connection.map_err(|error| Error::new(ErrorKind::Closed, error.to_string()))?;
-                // The broker may have been upgraded, or be another node of a cluster under upgrade.
-                let server = connection.server().clone();
-                requirements.check(&server)?;
-                // Queues may have been deleted, or lost with their broker, meanwhile.
-                let findings = client.examine(&plan, mode).await;
-                // This uses a connection of its own, which the broker may refuse while the others are open.
-                let refused = findings.as_ref().err();
-                if client.consuming().report(refused).await
-                    && let Some(error) = refused
-                {
-                    let error = Error::new(error.kind(), error.to_string());
-                    let _ = mail.send(ShellEvent::Refused(error));
-                }
-                let findings = findings?;
-                waits.note(&findings);
-                waits.mark_when_old(&connection);
-                let kind = kind(&findings);
-                let mut one_by_one = internal_errors.one_by_one(window);
-                if internal_errors.should_scan() {
-                    internal_errors
-                        .wait_for_returns(&client, plan.return_delays())
-                        .await;
-                    let queue = (&queue, kind, window);
-                    let tell = |event| {
-                        let _ = mail.send(ShellEvent::Moved(event));
-                    };
-                    let is_ending = || delivery_queue.is_closing() || is_closed(&client);
-                    let scan = internal_errors.scan(
-                        &client,
-                        &connection,
-                        queue,
-                        may_set_aside,
-                        is_ending,
-                        tell,
-                    );
-                    one_by_one = scan.await.inspect_err(|error| {
-                        let _ = mail.send(ShellEvent::Stopped(error.to_string()));
-                    })?;
-                }
-                let channel = Channel::open(connection, queue, priority, session).await?;
-                Ok(OpenedChannel {
-                    channel: Box::new(channel),
-                    server,
-                    kind,
-                    one_by_one,
-                })
-            };
-            let opened = opened.await;
-            let is_open = opened.is_ok();
-            let _ = mail.send(ShellEvent::Opened(session, opened));
-            if is_open {
-                tell_of_old_queues(session, plan, waits, mail).await;
-            }
-        });
     }
 
     fn happened(&mut self, channel_event: ChannelEvent) {
@@ -610,7 +334,7 @@ impl Shell {
                 let began = self.began;
                 let moment = |instant: Instant| instant.saturating_duration_since(began);
                 let input = self.copies.answered(token, stored, moment);
-                self.tell(input);
+                self.feed(input);
             }
             ShellEvent::Opened(session, Ok(opened)) => {
                 let (server, kind) = (opened.server, opened.kind);
@@ -628,25 +352,26 @@ impl Shell {
                 self.kind = kind;
                 self.opened = Instant::now();
                 self.keep_to_one_consumer();
-                self.tell(Input::Opened { session });
+                self.feed(Input::Opened { session });
             }
-            ShellEvent::IsOld(session) => self.tell(Input::QueuesAreOld { session }),
+            ShellEvent::IsOld(session) => self.feed(Input::QueuesAreOld { session }),
             ShellEvent::Refused(error) => {
                 let queue = self.engine.name().to_owned();
                 let error = error.to_string();
-                self.listener.tell(|| Event::LoginRefused { queue, error });
+                self.listener
+                    .notify(|| Event::LoginRefused { queue, error });
             }
-            ShellEvent::Moved(event) => self.tell_of(&event),
+            ShellEvent::Moved(event) => self.report_event(&event),
             ShellEvent::Stopped(error) => {
                 // Not again for each try.
                 if !std::mem::replace(&mut self.is_stopped, true) {
                     let queue = self.engine.name().to_owned();
-                    self.tell_of(&Event::ConsumingStopped { queue, error });
+                    self.report_event(&Event::ConsumingStopped { queue, error });
                 }
             }
             ShellEvent::Opened(session, Err(error)) => {
                 self.internal_errors.failed();
-                self.tell(Input::OpenFailed { session, error });
+                self.feed(Input::OpenFailed { session, error });
             }
         }
     }
@@ -702,7 +427,7 @@ impl Shell {
             self.suspect(session, Some(&why));
             self.hear_the_end_of_the_client();
             let why = Some(why);
-            self.tell(Input::Lost { session, why });
+            self.feed(Input::Lost { session, why });
             return false;
         }
         !has_engine_work
@@ -739,10 +464,6 @@ impl Shell {
 fn is_closed(client: &Client) -> bool {
     let connection = client.consuming().connection().now_or_never();
     matches!(connection, Some(Err(_)))
-}
-
-fn mode(declare: bool) -> Mode {
-    if declare { Mode::Apply } else { Mode::Require }
 }
 
 impl Drop for Shell {

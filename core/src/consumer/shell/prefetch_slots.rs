@@ -57,9 +57,9 @@ impl PrefetchSlots {
     }
 
     /// How many messages the broker says are ready in the queue.
-    pub(super) fn looked(&mut self, ready: u32) {
+    pub(super) fn note_ready(&mut self, ready: u32) {
         if let Some(cancelling) = &mut self.cancelling {
-            cancelling.looked(ready);
+            cancelling.note_ready(ready);
         }
     }
 
@@ -123,12 +123,12 @@ mod tests {
     #[test]
     fn an_empty_queue_has_sent_everything_when_that_is_seen_twice() {
         let (mut slots, now) = cancelling(9, 1);
-        slots.looked(0);
+        slots.note_ready(0);
         assert!(!slots.may_go(now));
         slots.arrived(2);
-        slots.looked(0);
+        slots.note_ready(0);
         assert!(!slots.may_go(now), "one came in between");
-        slots.looked(0);
+        slots.note_ready(0);
         assert!(slots.may_go(now));
     }
 
@@ -136,13 +136,13 @@ mod tests {
     fn one_that_was_never_served_goes_after_a_while() {
         let (mut slots, now) = cancelling(9, 0);
         for _ in 1..QUIET {
-            slots.looked(7);
+            slots.note_ready(7);
             assert!(!slots.may_go(now));
         }
-        slots.looked(7);
+        slots.note_ready(7);
         assert!(slots.may_go(now));
         let (mut slots, now) = cancelling(9, 1);
-        (0..2 * QUIET).for_each(|_| slots.looked(7));
+        (0..2 * QUIET).for_each(|_| slots.note_ready(7));
         assert!(!slots.may_go(now), "what was settled may be on its way");
         assert!(slots.may_go(now + TIME_LIMIT));
     }

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// A publisher that declares the queue differently gets a 406 from now on, and finds the reason in the log.
-pub(super) fn tell_what_was_made(findings: &[Finding]) {
+pub(super) fn log_created_queue(findings: &[Finding]) {
     for finding in findings {
         if finding.status == Status::Created && finding.item.is_work_queue() {
             info!(

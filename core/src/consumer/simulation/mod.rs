@@ -101,7 +101,7 @@ impl Simulation {
             parked: VecDeque::new(),
             steps: VecDeque::new(),
         };
-        simulation.tell(Input::Opened { session: SESSION });
+        simulation.feed(Input::Opened { session: SESSION });
         Ok(simulation)
     }
 
@@ -153,7 +153,7 @@ impl Simulation {
                 (Some(due), timer) if timer.is_none_or(|timer| due <= timer) => {
                     let (consumer, arrival) = self.queue.hand_out()?;
                     self.elapsed = self.elapsed.max(due);
-                    self.tell(Input::Delivered {
+                    self.feed(Input::Delivered {
                         session: SESSION,
                         consumer,
                         arrival: Box::new(arrival),
@@ -215,7 +215,7 @@ impl Simulation {
         let outcome = answer.into_outcome(&self.options.error_classifier);
         let acked = outcome == Outcome::Ack;
         self.steps.clear();
-        self.tell(Input::Ended {
+        self.feed(Input::Ended {
             token,
             ending: HandlerEnd::Settled(outcome),
         });
@@ -234,7 +234,7 @@ impl Simulation {
         }
     }
 
-    fn tell(&mut self, input: Input) {
+    fn feed(&mut self, input: Input) {
         let now = self.now_for_the_engine();
         self.engine.on(input, now, &mut self.wanted);
         self.turn();

@@ -8,7 +8,7 @@ use std::{
 use tokio::{sync::Notify, time::advance};
 
 use super::*;
-use crate::topology::existing;
+use crate::topology::{age_marker::MarkerAge, existing};
 
 /// A broker of a few lines: refuses what it is told to, and answers when it may.
 #[derive(Default)]

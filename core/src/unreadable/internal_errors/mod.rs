@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     Client, Error, ErrorKind, Event, QueueType, Result,
+    amqp10::CHECK_INTERVAL,
     connection::{Connection, QueueCount, ReadyCounter, passive_declare},
     consumer::{
         OneByOneProgress,
@@ -78,8 +79,6 @@ const EMPTY: u32 = 2;
 pub(crate) const LEFT_TO_OTHERS: Duration = Duration::from_secs(2);
 /// It leaves them up to so much more, by chance. If all came back at the same time, each would cost the message another delivery.
 const SPREAD: Duration = Duration::from_secs(6);
-/// How often it is asked meanwhile whether another one has found the message.
-const OFTEN: Duration = Duration::from_millis(100);
 
 /// The fewest messages that are looked at, and how many where that costs nothing.
 const NEAR: u32 = 64;
@@ -233,7 +232,7 @@ impl InternalErrors {
     }
 
     /// How many messages to look at. The message was among those that the broker sent.
-    fn looks_at(&self, prefetch: u16, is_free: bool) -> u32 {
+    fn scan_depth(&self, prefetch: u16, is_free: bool) -> u32 {
         let near = near(prefetch);
         if is_free {
             near.max(FAR)
@@ -278,7 +277,7 @@ impl InternalErrors {
             Ok(Step::Consume) => return Ok(self.one_by_one(prefetch)),
             Ok(Step::Look(reach)) => {
                 let report = |(moved, scanned): (Moved, Result<()>)| {
-                    moved.tell(queue, queue);
+                    moved.log(queue, queue);
                     if let Some(event) = moved.event(queue) {
                         tell(event);
                     }
@@ -350,7 +349,7 @@ impl InternalErrors {
         let is_tried = is_unknown
             && !suspect.is_classic
             && (suspect.is_free || is_one_more(&mut self.tries().trials, MOST_TRIALS));
-        let most = self.looks_at(suspect.prefetch, suspect.is_free);
+        let most = self.scan_depth(suspect.prefetch, suspect.is_free);
         is_tried.then_some((most, trial))
     }
 
@@ -375,7 +374,7 @@ impl InternalErrors {
             if Instant::now() >= until {
                 return false;
             }
-            sleep(OFTEN).await;
+            sleep(CHECK_INTERVAL).await;
         }
     }
 
@@ -495,7 +494,7 @@ impl InternalErrors {
                 blocked: most.min(ready),
             }
         } else {
-            ScanRange::Near(self.looks_at(suspect.prefetch, suspect.is_free))
+            ScanRange::Near(self.scan_depth(suspect.prefetch, suspect.is_free))
         }
     }
 

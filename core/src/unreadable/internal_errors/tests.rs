@@ -122,12 +122,12 @@ fn it_looks_farther_each_time_unless_a_look_is_free() {
     let mut scanned_queue = Vec::new();
     for _ in 0..3 {
         lost(&mut internal_errors, true, SHORT, 0);
-        assert_eq!(internal_errors.looks_at(10, true), FAR);
-        scanned_queue.push(internal_errors.looks_at(100, false));
+        assert_eq!(internal_errors.scan_depth(10, true), FAR);
+        scanned_queue.push(internal_errors.scan_depth(100, false));
     }
     assert_eq!(scanned_queue, [200, 800, 1_800]);
     assert_eq!(
-        internal_errors.looks_at(u16::MAX, true),
+        internal_errors.scan_depth(u16::MAX, true),
         2 * u32::from(u16::MAX)
     );
 }

@@ -58,7 +58,7 @@ impl Engine {
             self.decided = true;
             if is_held {
                 incident.due = Some(self.due(incident.severity, now));
-                self.tell(group, &mut incident, now, notices);
+                self.notify(group, &mut incident, now, notices);
             } else {
                 incident.raised = true;
                 let mut notice = group.notice(&incident, NoticeKind::Raised, incident.trigger, now);
@@ -122,12 +122,12 @@ impl Engine {
         };
         self.state.totals.incidents += 1;
         self.decided = true;
-        self.tell(group, &mut incident, now, notices);
+        self.notify(group, &mut incident, now, notices);
         group.incident = Some(incident);
     }
 
     /// Tells people of an incident, if it is time.
-    pub(super) fn tell(
+    pub(super) fn notify(
         &mut self,
         group: &Group,
         incident: &mut Incident,

@@ -142,7 +142,7 @@ impl Engine {
         self.reset_future_timers(now);
         let mut notices = Vec::new();
         match input {
-            Input::Told(report) => self.told(report, now, &mut notices),
+            Input::Told(report) => self.on_report(report, now, &mut notices),
             Input::Tick => self.tick(now, &mut notices),
             Input::NothingParked(queues) => self.nothing_parked(&queues, now, &mut notices),
             Input::Delivered { number, channel } => self.delivered(number, &channel),
@@ -194,7 +194,7 @@ impl Engine {
         }
     }
 
-    fn told(&mut self, report: Report, now: Timestamp, notices: &mut Vec<Notice>) {
+    fn on_report(&mut self, report: Report, now: Timestamp, notices: &mut Vec<Notice>) {
         self.counted = true;
         let totals = &mut self.state.totals;
         let known = self.state.replicas.get(&report.replica);
@@ -331,7 +331,7 @@ impl Engine {
             };
             let quiet = since(now, group.last);
             if let Some(mut incident) = group.incident.take() {
-                self.tell(&group, &mut incident, now, notices);
+                self.notify(&group, &mut incident, now, notices);
                 let is_over = match group.subject {
                     // The watch says it again and again; when it does not, nobody watches any more.
                     Subject::Trouble { .. } => incident.ended || quiet >= FORGOTTEN_TROUBLE,

@@ -73,25 +73,25 @@ impl JobRunner<'_> {
         match self.work {
             JobKind::Replay(marks) => {
                 let ended = self.settle(HistoryAction::Replayed, marks).await;
-                self.tell_rest(marks, ended, NOT_THERE)
+                self.add_missing_outcomes(marks, ended, NOT_THERE)
             }
             JobKind::Drop(marks) => {
                 let ended = self.settle(HistoryAction::Dropped, marks).await;
-                self.tell_rest(marks, ended, NOT_THERE)
+                self.add_missing_outcomes(marks, ended, NOT_THERE)
             }
             JobKind::Restore(marks) => {
                 let ended = self.settle(HistoryAction::Restored, marks).await;
-                self.tell_rest(marks, ended, NOT_KEPT)
+                self.add_missing_outcomes(marks, ended, NOT_KEPT)
             }
             JobKind::Cancel(marks) => {
                 let ended = self.take_out(HistoryAction::Cancelled, marks).await;
-                self.tell_rest(marks, ended, NOT_WAITING)?;
+                self.add_missing_outcomes(marks, ended, NOT_WAITING)?;
                 // What was parked just now is known by name then.
-                self.look(None).await
+                self.walk_parked(None).await
             }
             JobKind::Flush(marks) => {
                 let ended = self.take_out(HistoryAction::Flushed, marks).await;
-                self.tell_rest(marks, ended, NOT_WAITING)
+                self.add_missing_outcomes(marks, ended, NOT_WAITING)
             }
             JobKind::Silence(silence) => {
                 let mut silence = silence.clone();
@@ -124,8 +124,8 @@ impl JobRunner<'_> {
                 );
                 Ok(())
             }
-            JobKind::Look => self.look(None).await,
-            JobKind::Search(text) => self.look(Some(text.to_lowercase())).await,
+            JobKind::Look => self.walk_parked(None).await,
+            JobKind::Search(text) => self.walk_parked(Some(text.to_lowercase())).await,
         }
     }
 
@@ -231,7 +231,7 @@ impl JobRunner<'_> {
                         }
                         _ => "",
                     };
-                    self.tell_of(&record, Err(&format!("{stays}: {why}{hint}")));
+                    self.add_record_outcome(&record, Err(&format!("{stays}: {why}{hint}")));
                 }
             }
         }
@@ -243,7 +243,7 @@ impl JobRunner<'_> {
                 _ => format!("{stays}, and kept among the dropped messages as well: {why}"),
             };
             sent.iter()
-                .for_each(|record| self.tell_of(record, Err(&text)));
+                .for_each(|record| self.add_record_outcome(record, Err(&text)));
             return Err(why);
         }
         for record in &sent {
@@ -255,8 +255,8 @@ impl JobRunner<'_> {
                 _ => "dropped".to_owned(),
             };
             match browse.drop(record).await {
-                Ok(()) => self.tell_of(record, Ok(&said)),
-                Err(why) => self.tell_of(
+                Ok(()) => self.add_record_outcome(record, Ok(&said)),
+                Err(why) => self.add_record_outcome(
                     record,
                     Err(&format!("{said}, and may be {stays} as well: {why}")),
                 ),
@@ -265,13 +265,13 @@ impl JobRunner<'_> {
         Ok(())
     }
 
-    fn tell_of(&self, record: &Record, said: Result<&str, &str>) {
+    fn add_record_outcome(&self, record: &Record, said: Result<&str, &str>) {
         let message = record.message();
-        self.tell(&record.mark, message.message_id(), said);
+        self.add_outcome(&record.mark, message.message_id(), said);
     }
 
     /// Of each message becomes a result, also of those that the walk did not come to.
-    fn tell_rest(
+    fn add_missing_outcomes(
         &self,
         marks: &[String],
         ended: Result<(), String>,
@@ -281,19 +281,19 @@ impl JobRunner<'_> {
             Ok(()) => not_found,
             Err(_) => "nothing was done: the job ended before",
         };
-        let told = std::mem::take(&mut *self.told());
+        let told = std::mem::take(&mut *self.reported());
         for mark in marks.iter().filter(|mark| !told.contains(*mark)) {
-            self.tell(mark, None, Err(why));
+            self.add_outcome(mark, None, Err(why));
         }
         ended
     }
 
-    fn told(&self) -> MutexGuard<'_, HashSet<String>> {
+    fn reported(&self) -> MutexGuard<'_, HashSet<String>> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, mark: &str, message_id: Option<&str>, said: Result<&str, &str>) {
-        self.told().insert(mark.to_owned());
+    fn add_outcome(&self, mark: &str, message_id: Option<&str>, said: Result<&str, &str>) {
+        self.reported().insert(mark.to_owned());
         self.job.advances();
         self.job.add(MessageOutcome {
             mark: mark.to_owned(),
@@ -364,7 +364,7 @@ impl JobRunner<'_> {
                                 None => Ok(taken_out(action)),
                                 Some(why) => Err(why.as_str()),
                             };
-                            self.tell(&waiting_message.mark, message.message_id(), said);
+                            self.add_outcome(&waiting_message.mark, message.message_id(), said);
                         }
                     }
                     if is_over {
@@ -422,7 +422,7 @@ impl JobRunner<'_> {
                 Ok(()) => Ok(taken_out(action)),
                 Err(why) => Err(why.as_str()),
             };
-            self.tell(&mark, id.map(|id| id.as_str()), said);
+            self.add_outcome(&mark, id.map(|id| id.as_str()), said);
         }
         Ok(())
     }
@@ -443,7 +443,7 @@ impl JobRunner<'_> {
     }
 
     /// Goes through the parking queue, and tells the history what it did not know. With a text, what has it is an outcome.
-    async fn look(&self, text: Option<String>) -> Result<(), String> {
+    async fn walk_parked(&self, text: Option<String>) -> Result<(), String> {
         let (queue, index) = (&self.job.queue, self.history.index());
         // Known before the walk begins: what is parked meanwhile is not gone because the walk does not see it.
         let mut known: HashMap<String, Event> = HashMap::new();

@@ -167,7 +167,7 @@ impl Jobs {
     ///
     /// # Errors
     /// Why it was not found, in a sentence.
-    pub(super) async fn look(
+    pub(super) async fn find_parked(
         &self,
         client: &Client,
         queue: &str,

@@ -66,7 +66,7 @@ pub(in super::super) async fn parked(
             "The broker has not been reached yet.",
         );
     };
-    let record = match page.jobs.look(&client, &queue, &mark).await {
+    let record = match page.jobs.find_parked(&client, &queue, &mark).await {
         Ok(record) => record,
         Err(why) => return web_request.refuse(StatusCode::NOT_FOUND, &why),
     };

@@ -121,7 +121,7 @@ impl Walk {
         let number = number(&delivery.properties);
         match &self.operator_task {
             OperatorTask::Replay { every } if shown.is_multiple_of(*every) => {
-                self.walk_io.tell(LedgerNote::Replays(number));
+                self.walk_io.record(LedgerNote::Replays(number));
                 let replayed = self.marks.replayed.clone();
                 let properties = stamped(delivery, |stamp| {
                     stamp.replay(&replayed, false).expect("it is small")
@@ -136,7 +136,7 @@ impl Walk {
                 }
             }
             OperatorTask::Drop(named) if named.contains(&number) => {
-                self.walk_io.tell(LedgerNote::Drops(number));
+                self.walk_io.record(LedgerNote::Drops(number));
                 self.settle(delivery.tag);
             }
             _ => {}

@@ -151,7 +151,7 @@ impl WalkIo {
         state.publishes
     }
 
-    pub(super) fn tell(&self, told: LedgerNote) {
+    pub(super) fn record(&self, told: LedgerNote) {
         self.0.borrow_mut().told.push(told);
     }
 

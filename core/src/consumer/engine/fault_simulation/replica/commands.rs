@@ -103,11 +103,11 @@ impl Simulation {
                 .delivery_queue
                 .retain(|delivery| delivery.token != token),
             Command::EndIntake => {}
-            Command::Tell(event) => self.told(at, &event),
+            Command::Tell(event) => self.record_event(at, &event),
         }
     }
 
-    pub(super) fn told(&mut self, at: usize, event: &Event) {
+    pub(super) fn record_event(&mut self, at: usize, event: &Event) {
         if matches!(event, Event::Requeued { .. } | Event::Detoured { .. }) {
             self.note(|| format!("replica {at}: {event:?}"));
         }

@@ -122,7 +122,7 @@ impl Simulation {
             }
             let ending = HandlerEnd::Settled(Outcome::retry(Failure::new("with others")));
             let token = running.token;
-            self.tell(at, Input::Ended { token, ending })?;
+            self.feed(at, Input::Ended { token, ending })?;
         }
         Ok(())
     }
@@ -159,10 +159,10 @@ impl Simulation {
         }
         let token = running.token;
         let ending = HandlerEnd::Settled(outcome);
-        self.tell(at, Input::Ended { token, ending })?;
+        self.feed(at, Input::Ended { token, ending })?;
         if running.kind == HandlerScript::AnswersTwice {
             let ending = HandlerEnd::Settled(Outcome::retry(failure()));
-            self.tell(at, Input::Ended { token, ending })?;
+            self.feed(at, Input::Ended { token, ending })?;
         }
         Ok(())
     }

@@ -69,12 +69,12 @@ impl Simulation {
                 return Ok(());
             }
             let error = Error::new(ErrorKind::Unreachable, "the broker is away");
-            return self.tell(at, Input::OpenFailed { session, error });
+            return self.feed(at, Input::OpenFailed { session, error });
         }
         match self.begin_scan(at, session) {
             Ok(true) => self.consume(at, session),
             Ok(false) => Ok(()),
-            Err(error) => self.tell(at, Input::OpenFailed { session, error }),
+            Err(error) => self.feed(at, Input::OpenFailed { session, error }),
         }
     }
 
@@ -82,7 +82,7 @@ impl Simulation {
     pub(super) fn consume(&mut self, at: usize, session: u64) -> Result<(), String> {
         if !self.connect(at) {
             let error = lost();
-            return self.tell(at, Input::OpenFailed { session, error });
+            return self.feed(at, Input::OpenFailed { session, error });
         }
         let now = self.now;
         let replica = &mut self.replicas[at];
@@ -97,14 +97,14 @@ impl Simulation {
             .written
             .push_back((channel, Method::OpenChannel));
         self.replicas[at].marks = Some(self.now + SAFE_AGE);
-        self.tell(at, Input::Opened { session })?;
+        self.feed(at, Input::Opened { session })?;
         let is_old = |(name, age): (&String, &QueueAge<Duration>)| {
             !name.starts_with("orders.retry.") || age.safe_from() <= self.now
         };
         if self.setting.strategy == Strategy::DeadLetter
             && self.replicas[at].ages.iter().all(is_old)
         {
-            self.tell(at, Input::QueuesAreOld { session })?;
+            self.feed(at, Input::QueuesAreOld { session })?;
         }
         Ok(())
     }
@@ -141,7 +141,7 @@ impl Simulation {
             let mut age = QueueAge::found(self.now);
             if self.may_mark(at, &name) {
                 let is_marked = self.is_marked(&name);
-                age.looked(is_marked && self.clock <= self.now, self.now);
+                age.note_marker(is_marked && self.clock <= self.now, self.now);
                 if !is_marked && let Some(view) = self.broker.queue_view(&name) {
                     self.markers.insert(name.clone(), view.created);
                     if !mutants::has(Mutant::MarksTheNew) {
@@ -240,7 +240,7 @@ impl Simulation {
         }
         self.note(|| format!("replica {at} is to end"));
         self.replicas[at].closing = true;
-        let _ = self.tell(at, Input::Close);
+        let _ = self.feed(at, Input::Close);
     }
 
     /// Everything is settled that will be: written frames arrive, and the connections are closed.

@@ -333,7 +333,7 @@ impl Simulation {
         Ok(())
     }
 
-    fn tell(&mut self, at: usize, input: Input) -> Result<(), String> {
+    fn feed(&mut self, at: usize, input: Input) -> Result<(), String> {
         let now = self.now();
         let replica = &mut self.replicas[at];
         let Some(engine) = &mut replica.engine else {

@@ -56,7 +56,7 @@ impl Simulation {
                     }
                 }
                 ProbeStep::Look => match self.ready_in(connection, &probe) {
-                    Some(ready) => questions.looked(ready),
+                    Some(ready) => questions.step_after_count(ready),
                     None => break None,
                 },
                 ProbeStep::Done(answer) => break answer,

@@ -271,7 +271,7 @@ impl Simulation {
                 self.take_one_by_one(at, one_by_one);
                 self.consume(at, session)
             }
-            Err(error) => self.tell(at, Input::OpenFailed { session, error }),
+            Err(error) => self.feed(at, Input::OpenFailed { session, error }),
         }
     }
 

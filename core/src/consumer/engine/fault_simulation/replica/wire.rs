@@ -102,7 +102,7 @@ impl Simulation {
             }
             _ => return Ok(()),
         };
-        self.tell(at, input)
+        self.feed(at, input)
     }
 
     /// Whether the `consumer_timeout` is over, and no handler can be the cause.
@@ -193,7 +193,7 @@ impl Simulation {
                 if is_free {
                     self.serve_lanes(at);
                 }
-                self.tell(at, Input::Copied { token, stored })
+                self.feed(at, Input::Copied { token, stored })
             }
             Frame::CloseConnection(_) | Frame::CloseChannel(_) => {
                 self.cut_publishing(at);
@@ -222,7 +222,7 @@ impl Simulation {
         self.hit_running(at);
         self.suspect(at, false);
         let session = self.replicas[at].session;
-        let _ = self.tell(at, Input::Lost { session, why: None });
+        let _ = self.feed(at, Input::Lost { session, why: None });
     }
 
     /// The messages of a replica whose connection or process is taken away: no message is the cause.
@@ -256,7 +256,7 @@ impl Simulation {
         for copy in unconfirmed.into_values() {
             self.ledger.may_be_doubled(copy.number);
             let (token, stored) = (copy.token, Err(lost()));
-            let _ = self.tell(at, Input::Copied { token, stored });
+            let _ = self.feed(at, Input::Copied { token, stored });
         }
         self.send_what_was_held_up(at);
         let _ = self.turn(at);

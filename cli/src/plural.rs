@@ -2,11 +2,11 @@
 
 /// `1 message`, `2 messages`.
 pub(crate) fn messages(count: u64) -> String {
-    format!("{count} message{}", plural(count, "", "s"))
+    format!("{count} message{}", word(count, "", "s"))
 }
 
 /// The word for one, or that for any other number.
-pub(crate) fn plural(count: u64, one: &'static str, many: &'static str) -> &'static str {
+pub(crate) fn word(count: u64, one: &'static str, many: &'static str) -> &'static str {
     if count == 1 { one } else { many }
 }
 
