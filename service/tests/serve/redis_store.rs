@@ -24,6 +24,7 @@ use retryrmq_serve::{
 use rustix::process::Signal;
 
 use crate::{
+    delayed::delayed,
     fixture::{
         DEADLINE, INTAKE, NativeConsumer, Replica, declare, id, policy, program, take, text,
     },
@@ -751,6 +752,113 @@ async fn the_page_lists_brings_back_and_parks_what_waits_in_the_store() {
         .await;
         let page = olga.does(&flush).await.1;
         assert!(page.contains("it does not wait any more"), "{page}");
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_page_says_of_each_message_whether_it_waits_in_the_broker_or_in_the_store() {
+    on_brokers(|broker| async move {
+        let Some(servers) = one_server(KINDS[0], &[]) else {
+            return;
+        };
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let folder = tempfile::tempdir().unwrap();
+        let without = "[defaults]\nretry = \"fixed(2h, retries=5)\"\n";
+        let with = format!(
+            "{without}[store.redis]\naddresses = [\"{}\"]\nlease = \"2s\"\n[delayed.later]\nto = \"\"\n[delayed.topics]\nto = \"shop\"\n",
+            servers.address(0)
+        );
+        let without = policy(&people(folder.path(), without));
+        let with = policy(&people(folder.path(), &with));
+        let replica = Replica::start(&vhost, Some(without.path())).await;
+        declare(&amqp, "orders", QueueType::Quorum, true).await;
+        let back = Arc::<Mutex<Vec<String>>>::default();
+        let noted = Arc::clone(&back);
+        let _orders = NativeConsumer::start(&vhost, "orders", move |seen| {
+            let again = seen.attempt() > 1;
+            if again {
+                noted.lock().unwrap().push(seen.id.clone());
+            }
+            again
+        })
+        .await;
+        amqp.publish_with("orders", "a body", id("early")).await;
+        let mut olga = Visitor::with_token(&replica, "olga-0123456789abcdef").await;
+        let page = olga
+            .sees("/waiting", &["early", "<b>1</b> wait for their next attempt"])
+            .await;
+        assert!(!page.contains("Waits in"), "there is one place: {page}");
+        assert!(replica.end().await.success());
+
+        // The policy is another: what failed before waits where it was.
+        let replica = Replica::start(&vhost, Some(with.path())).await;
+        replica.says("kept until they are due").await;
+        amqp.publish_with("orders", "a body", id("late")).await;
+        let mut olga = Visitor::with_token(&replica, "olga-0123456789abcdef").await;
+        let both = ["<b>1</b> in the store", "<b>1</b> in the broker"];
+        let page = olga.sees("/waiting", &both).await;
+        let place = |page: &str, name: &str| {
+            let rows = page.split("<tr>").find(|row| row.contains(&format!(">{name}<")));
+            let row = rows.unwrap_or_else(|| panic!("{name}: {page}")).to_owned();
+            let places = ["broker", "store", "a store that this service does not use"];
+            let told = places.into_iter().find(|place| row.contains(&format!("<td>{place}</td>")));
+            told.unwrap_or_else(|| panic!("{row}"))
+        };
+        assert_eq!((place(&page, "early"), place(&page, "late")), ("broker", "store"));
+        let of_orders = [
+            "<b>1</b> waiting in the store",
+            "<b>1</b> waiting in the broker, as the history says",
+        ];
+        olga.sees("/queues/orders", &of_orders).await;
+        let split = "2 <small>1 in the store, 1 in the broker</small>";
+        olga.sees("/", &[">orders</a>", split]).await;
+
+        // What was published with a delay counts with the queue that it goes to, and is listed with where it goes.
+        for (exchange, key, name) in [("later", "orders", "straight"), ("topics", "order.paid", "by-topic")] {
+            let properties = delayed(name, AMQPValue::LongInt(7_200_000));
+            amqp.publish_to(exchange, key, "a body", properties).await;
+        }
+        let listed = [
+            "<b>3</b> in the store",
+            "retryrmq.delayed",
+            "to the queue orders",
+            "to the exchange shop, routing key order.paid",
+        ];
+        let page = olga.sees("/waiting", &listed).await;
+        assert_eq!(place(&page, "straight"), "store");
+        let counted = ["<b>2</b> waiting in the store", "published with a delay for this queue"];
+        olga.sees("/queues/orders", &counted).await;
+        let counted = ["<b>1</b> waiting in the store", "These go to exchanges."];
+        olga.sees("/queues/retryrmq.delayed", &counted).await;
+        let page = olga.sees("/", &[">retryrmq.delayed</a>"]).await;
+        assert!(page.contains("Messages with a delay count with the queue"), "{page}");
+
+        // What waits in the broker is brought back from there.
+        let page = olga.get("/waiting").await.body;
+        let row = page.split("<tr>").find(|row| row.contains(">early<")).unwrap();
+        let (word, mark) = (value_of(&page, "word"), value_of(row, "mark"));
+        let flush = [("word", word.as_str()), ("queue", "orders"), ("work", "flush"), ("mark", &mark)];
+        let page = olga.does(&flush).await.1;
+        assert!(page.contains("comes back now"), "{page}");
+        eventually(DEADLINE, "it came back", || async {
+            back.lock().unwrap().as_slice() == ["early"]
+        })
+        .await;
+        let page = olga.get("/waiting").await.body;
+        assert!(!page.contains(">early<") && !page.contains("in the broker"), "{page}");
+        assert!(replica.end().await.success());
+
+        // Without the store nobody brings back what waits in it.
+        let replica = Replica::start(&vhost, Some(without.path())).await;
+        let mut olga = Visitor::with_token(&replica, "olga-0123456789abcdef").await;
+        let stuck = ["<b>0</b> wait for their next attempt", "<b>1</b> wait in a store"];
+        let page = olga.sees("/waiting", &stuck).await;
+        assert_eq!(place(&page, "late"), "a store that this service does not use");
+        olga.sees("/queues/orders", &["<b>1</b> waiting in a store that this service does not use"])
+            .await;
         assert!(replica.end().await.success());
     })
     .await;
