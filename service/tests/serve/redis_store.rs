@@ -10,12 +10,12 @@ use std::{
 };
 
 use retryrmq_harness::{
-    QueueType, Vhost, eventually,
+    Broker, Policy, QueueType, Vhost, eventually,
     lapin::{
         BasicProperties,
         types::{AMQPValue, FieldTable, ShortString},
     },
-    on_brokers,
+    on_brokers, on_brokers_where,
 };
 use retryrmq_serve::{
     Moved, ServiceConfig, StoreInspector,
@@ -691,6 +691,130 @@ async fn who_stops_a_cancel_keeps_each_message_in_one_place() {
         let told: u32 = told.rsplit(' ').next().unwrap().parse().unwrap();
         let parked = amqp.depth("orders.parked").await.unwrap();
         assert!(told > 0 && told <= parked - before, "{said}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_cancel_that_cannot_park_all_says_so_and_leaves_the_rest_waiting() {
+    on_brokers(|broker| async move {
+        let Some(servers) = one_server(KINDS[0], &[]) else {
+            return;
+        };
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let file = file("fixed(2h, retries=5)", &servers);
+        let path = file.path().to_str().unwrap();
+        declare(&amqp, "orders", QueueType::Quorum, true).await;
+        let one = serde_json::json!({"max-length": 1, "overflow": "reject-publish"});
+        let policy = Policy::new("^orders[.]parked$", one);
+        vhost.put_policy("one", &policy).await.unwrap();
+        // A quorum queue takes a few more than it may.
+        amqp.declare("orders.parked", QueueType::Classic).await;
+        let store = store(&servers, &vhost);
+        store.keep(&drafts(4)).await.unwrap();
+        let cancel = [
+            "--json", "waiting", "cancel", "orders", "--id=m1", "--id=m2", "--id=m3", "--yes",
+            "--store", path,
+        ];
+        let (code, told, said) = command(&vhost, &cancel).await;
+        assert_eq!(code, 1, "{said}");
+        let lines: Vec<serde_json::Value> = told
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let of = |outcome: &str| -> Vec<_> {
+            let fitting = lines.iter().filter(|line| line["outcome"] == outcome);
+            fitting.map(|line| line["id"].as_str().unwrap()).collect()
+        };
+        let (parked, failed) = (of("cancelled"), of("failed"));
+        assert_eq!((parked.len(), failed.len()), (1, 2), "{told}");
+        let why = lines
+            .iter()
+            .find(|line| line["outcome"] == "failed")
+            .unwrap();
+        assert!(
+            why["error"]
+                .as_str()
+                .unwrap()
+                .contains("the broker did not take the message"),
+            "{why}"
+        );
+        assert!(
+            said.contains("1 message taken out into orders.parked"),
+            "{said}"
+        );
+
+        // What is told is what happened, and what was not parked waits as long as before.
+        let there = take(&amqp, "orders.parked", 1).await;
+        assert_eq!(there[0].id(), Some(parked[0]));
+        depth(&amqp, "orders.parked", 0).await;
+        let part = Page {
+            from: None,
+            limit: 10,
+            destination: None,
+        };
+        let listing = store.list(&part).await.unwrap();
+        let waits = listing.messages.iter().map(|listed| {
+            assert!(!listed.claimed && listed.remaining > HOUR, "{listed:?}");
+            let id = listed.message.draft().properties.message_id().as_ref();
+            id.unwrap().as_str().to_owned()
+        });
+        let waits: BTreeSet<String> = waits.collect();
+        let left = ["m0", failed[0], failed[1]].map(str::to_owned);
+        assert_eq!(waits, BTreeSet::from(left));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_cancel_whose_store_goes_away_says_that_the_message_may_come_back_as_well() {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
+        let Some(servers) = one_server(KINDS[0], &[]) else {
+            return;
+        };
+        let node = broker.own_node(&[]).await;
+        let vhost = node.vhost().await;
+        let amqp = vhost.connect().await;
+        let file = file("fixed(2h, retries=5)", &servers);
+        let path = file.path().to_str().unwrap();
+        declare(&amqp, "orders", QueueType::Quorum, true).await;
+        let store = store(&servers, &vhost);
+        store.keep(&drafts(2)).await.unwrap();
+        // The copy is held up in the middle: the message is taken out of the store, and the broker reads nothing.
+        node.raise_memory_alarm().await;
+        let cancel = cancel_all(&vhost, path, 2);
+        eventually(DEADLINE, "it is claimed", || async {
+            let part = Page {
+                from: None,
+                limit: 10,
+                destination: None,
+            };
+            let listing = store.list(&part).await.unwrap();
+            listing.messages.iter().any(|listed| listed.claimed)
+        })
+        .await;
+        servers.tell("kill", 0, &[]);
+        node.set_memory_watermark(0.4).await;
+        let done = cancel.wait_with_output().await.unwrap();
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(1), "{said}");
+        assert!(
+            said.contains("m1: it may come back as well") && said.contains("1 message taken out"),
+            "{said}"
+        );
+
+        // It is in both places.
+        let parked = take(&amqp, "orders.parked", 1).await;
+        assert_eq!(parked[0].id(), Some("m1"));
+        servers.start(0, &[]);
+        eventually(DEADLINE, "the store answers", || async {
+            match waiting(&store).await {
+                Ok(2) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
     })
     .await;
 }
