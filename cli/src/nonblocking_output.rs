@@ -11,6 +11,8 @@ use std::{
 
 use tokio::sync::watch;
 
+use crate::counted;
+
 /// Bytes that may wait for a reader.
 const ROOM: usize = 1024 * 1024;
 /// How long a reader may do nothing, when there is still something for him, until nobody waits for him any more; and how long the
@@ -37,7 +39,11 @@ pub(crate) fn start() {
         NonblockingOutput::to(io::stdout(), false, ROOM, remark)
     });
     ERR.get_or_init(|| {
-        let remark = |count| format!("{count} lines are missing here: nobody read them in time");
+        let remark = |count| {
+            let lines = counted::plural(count, "line is", "lines are");
+            let them = counted::plural(count, "it", "them");
+            format!("{count} {lines} missing here: nobody read {them} in time")
+        };
         NonblockingOutput::to(io::stderr(), true, ROOM, remark)
     });
 }
@@ -58,7 +64,9 @@ pub(crate) fn finish() {
     let missing = out().map_or(0, |nonblocking| nonblocking.finish(until));
     let Some(err) = err() else { return };
     if missing > 0 {
-        let told = format!("{missing} lines are not on standard output: nobody read them\n");
+        let lines = counted::plural(missing, "line is", "lines are");
+        let them = counted::plural(missing, "it", "them");
+        let told = format!("{missing} {lines} not on standard output: nobody read {them}\n");
         let _ = err.say(told.into_bytes()); // when it is closed there is nobody left to tell
     }
     err.finish(until.max(Instant::now() + LAST_WORDS));

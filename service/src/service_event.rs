@@ -59,6 +59,8 @@ pub struct RetryEvent {
     pub routing_key: String,
     /// Its header `traceparent`.
     pub traceparent: Option<String>,
+    /// Whether it waits in the store, and not in the broker.
+    pub is_in_store: bool,
 }
 
 /// The record of a message that was given up.

@@ -19,6 +19,7 @@ use super::{
     summary::Summary,
 };
 use crate::{
+    counted,
     error::CliError,
     global::Global,
     management::Management,
@@ -537,7 +538,8 @@ impl<'a> Apply<'a> {
             .collect();
         let done = match (is_replay, &self.kept_in) {
             (true, _) => format!(
-                "{sent} messages were replayed that it does not name, and are parked as well"
+                "{} replayed that it does not name, and parked as well",
+                counted::messages(sent)
             ),
             (false, Some(queue)) => format!(
                 "what it does not name was not {}; {sent} copies of it are in {}",

@@ -7,6 +7,7 @@ use retryrmq::{UnreadableMessage, terminal_escape};
 use serde_json::{Value, json};
 
 use crate::{
+    counted,
     error::CliError,
     exit::Exit,
     global::Global,
@@ -196,8 +197,8 @@ async fn take(options: Take, global: &Global, output: &Output) -> Result<Exit, C
         }))?;
     } else {
         output.line(&format!(
-            "{} messages moved from {} to {}",
-            causes.len(),
+            "{} moved from {} to {}",
+            counted::messages(causes.len() as u64),
             terminal_escape::line(from),
             terminal_escape::line(&unreadable.name())
         ))?;
@@ -232,8 +233,8 @@ JSON: queue, name and dropped (a number). Exits with 3 if there is none with suc
 
 async fn drop(options: Drop, global: &Global, output: &Output) -> Result<Exit, CliError> {
     let question = format!(
-        "Drop {} messages of {} for good?",
-        options.ids.len(),
+        "Drop {} of {} for good?",
+        counted::messages(options.ids.len() as u64),
         options.queue
     );
     if !options.yes && !prompt::agreed(&question).await? {
@@ -253,7 +254,8 @@ async fn drop(options: Drop, global: &Global, output: &Output) -> Result<Exit, C
         }))?;
     } else {
         output.line(&format!(
-            "{dropped} messages dropped from {}",
+            "{} dropped from {}",
+            counted::messages(dropped as u64),
             terminal_escape::line(&unreadable.name())
         ))?;
     }

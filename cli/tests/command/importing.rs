@@ -29,6 +29,15 @@ async fn exported(fixture: &Fixture, count: u64, too_large: Option<usize>) -> St
     lines.collect()
 }
 
+/// Takes all messages of a queue. Their ids, in order.
+async fn ids(fixture: &Fixture, queue: &str) -> Vec<String> {
+    let messages = fixture.amqp.drain(queue).await;
+    let id = |message: &retryrmq_harness::Message| message.id().unwrap_or_default().to_owned();
+    let mut ids: Vec<_> = messages.iter().map(id).collect();
+    ids.sort();
+    ids
+}
+
 #[tokio::test]
 async fn a_line_that_no_broker_takes_keeps_no_other_out_and_doubles_none() {
     on_brokers(|broker| async move {
@@ -45,15 +54,7 @@ async fn a_line_that_no_broker_takes_keeps_no_other_out_and_doubles_none() {
             done.err.contains("not imported: line 3") && !done.err.contains("--from-line"),
             "to go on behind it would double the others: {done:#?}"
         );
-        let mut ids: Vec<_> = fixture
-            .amqp
-            .drain(PARKED)
-            .await
-            .iter()
-            .map(|message| message.id().unwrap_or_default().to_owned())
-            .collect();
-        ids.sort();
-        assert_eq!(ids, ["m1", "m2", "m4", "m5"]);
+        assert_eq!(ids(&fixture, PARKED).await, ["m1", "m2", "m4", "m5"]);
     })
     .await;
 }
@@ -191,6 +192,100 @@ async fn an_import_into_a_full_queue_goes_on_where_it_stopped() {
         let last = fixture.amqp.drain("small").await;
         assert_eq!(last.len(), 1);
         assert_eq!(last[0].id(), Some("m5"));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_import_whose_copy_fails_in_the_middle_doubles_and_loses_none() {
+    on_brokers(|broker| async move {
+        let fixture = Fixture::with_queue(&broker).await;
+        let orders = exported(&fixture, 3, None).await;
+        let mut lines: Vec<serde_json::Value> = orders
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        lines[1]["queue"] = json!("bills");
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-max-length".into(), AMQPValue::LongInt(1));
+        arguments.insert(
+            "x-overflow".into(),
+            AMQPValue::LongString("reject-publish".into()),
+        );
+        let amqp = &fixture.amqp;
+        amqp.declare_with("bills.parked", QueueType::Classic, arguments)
+            .await;
+        amqp.publish("bills.parked", "full").await;
+        let import = ["--json", "parked", "import", "-"];
+        let done = fixture.feed(&import, text.as_bytes()).await.exits(1);
+        let told = done.json();
+        assert_eq!(
+            (&told["imported"], &told["refused"], &told["next_line"]),
+            (&json!(1), &json!([]), &json!(2))
+        );
+        assert!(
+            done.err.contains("1 of 3 messages imported")
+                && done.err.contains("this was line 2")
+                && done.err.contains("go on with --from-line 2"),
+            "{done:#?}"
+        );
+        fixture.holds(PARKED, 1).await;
+        assert_eq!(amqp.drain("bills.parked").await[0].text(), "full");
+
+        // From its beginning it is refused; from where it stopped, each message is there once.
+        let refused = fixture.feed(&import, text.as_bytes()).await.exits(5);
+        assert!(
+            refused
+                .err
+                .contains("line 1 of the file is parked in orders.parked already"),
+            "{refused:#?}"
+        );
+        let rest = [&import[..], &["--from-line=2"]].concat();
+        let told = fixture.feed(&rest, text.as_bytes()).await.exits(0).json();
+        assert_eq!(
+            (&told["imported"], &told["next_line"]),
+            (&json!(2), &json!(null))
+        );
+        assert_eq!(ids(&fixture, PARKED).await, ["m1", "m3"]);
+        assert_eq!(ids(&fixture, "bills.parked").await, ["m2"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_second_import_into_a_dead_letter_queue_is_refused_too() {
+    on_brokers(|broker| async move {
+        let fixture = Fixture::with_queue(&broker).await;
+        fixture.amqp.declare("morgue", QueueType::Quorum).await;
+        for number in 1..=3 {
+            let id = format!("m{number}");
+            let record = parked(&id, 1_700_000_000 + number, "no answer");
+            fixture.amqp.publish_with("morgue", &id, record).await;
+        }
+        let export = ["parked", "export", "morgue", "--dlq"];
+        let text = fixture.run(&export).await.exits(0).out;
+        let import = ["--json", "parked", "import", "-"];
+        // They are still there: an export takes nothing away.
+        let refused = fixture.feed(&import, text.as_bytes()).await.exits(5);
+        assert!(
+            refused
+                .err
+                .contains("lines 1-3 of the file are parked in morgue already")
+                && refused.err.contains("nothing was imported")
+                && refused.err.contains("--from-line 4"),
+            "{refused:#?}"
+        );
+        fixture.holds("morgue", 3).await;
+        assert_eq!(ids(&fixture, "morgue").await, ["m1", "m2", "m3"]);
+        let told = fixture.feed(&import, text.as_bytes()).await.exits(0).json();
+        assert_eq!(told["imported"], 3);
+        fixture.feed(&import, text.as_bytes()).await.exits(5);
+        let again = [&import[..], &["--again"]].concat();
+        let told = fixture.feed(&again, text.as_bytes()).await.exits(0).json();
+        assert_eq!(told["imported"], 3);
+        let twice = ["m1", "m1", "m2", "m2", "m3", "m3"];
+        assert_eq!(ids(&fixture, "morgue").await, twice);
     })
     .await;
 }

@@ -57,7 +57,7 @@ async fn what_a_consumer_moved_is_listed_and_dropped() {
             .exits(3);
         let drop = ["unreadable", "drop", QUEUE, "--yes", "--id", id];
         let dropped = fixture.run(&drop).await.exits(0);
-        assert_eq!(dropped.out, "1 messages dropped from orders.unreadable\n");
+        assert_eq!(dropped.out, "1 message dropped from orders.unreadable\n");
         assert_eq!(fixture.amqp.depth("orders.unreadable").await, Some(0));
     })
     .await;

@@ -84,12 +84,15 @@ pub(super) fn never_acknowledges(all: &Snapshot) -> Vec<Finding> {
                 Code::NeverAcknowledges,
                 &queue.name,
                 format!(
-                    "{who} ({}) holds {} messages of `{name}` and has acknowledged nothing for {idle} s{ever}: they come back when its connection ends",
+                    "{who} ({}) holds {} of `{name}` and has acknowledged nothing for {idle} s{ever}: what it holds comes back when its connection ends",
                     consumer.channel,
-                    channel.unacknowledged
+                    match channel.unacknowledged {
+                        1 => "1 message".to_owned(),
+                        count => format!("{count} messages"),
+                    }
                 ),
                 format!(
-                    "rabbitmqctl list_channels {} name user messages_unacknowledged   # and restart the program that holds them",
+                    "rabbitmqctl list_channels {} name user messages_unacknowledged   # no command of the broker mends it: restart the program that holds them",
                     all.in_vhost()
                 ),
             ));
@@ -135,6 +138,20 @@ pub(super) fn timeout_too_short(all: &Snapshot) -> Vec<Finding> {
             continue;
         }
         let shorter = timeout.mul_f64(0.9).as_millis().max(1);
+        let consume = format!(
+            "retryrmq consume {} --dlx --timeout {shorter}ms -- ./your-handler   # handlers end in time then: `retryrmq doctor --handler-timeout {shorter}ms` knows it",
+            shell_words::quote(&queue.name)
+        );
+        // A policy's time can be changed, a consumer's own cannot.
+        let longer = all.handler_timeout.as_millis().saturating_mul(2);
+        let longer = u64::try_from(longer).unwrap_or(u64::MAX);
+        let fix = match asked {
+            Some(asked) if asked < all.handler_timeout => consume,
+            _ => {
+                let set = [("consumer-timeout", longer.into())];
+                all.mend(queue, &["consumer-timeout"], &set, consume)
+            }
+        };
         found.push(Finding::of_queue(
             Code::ShortTimeout,
             &queue.name,
@@ -144,7 +161,7 @@ pub(super) fn timeout_too_short(all: &Snapshot) -> Vec<Finding> {
                 timeout.as_millis(),
                 all.handler_timeout.as_millis()
             ),
-            format!("retryrmq consume {} --dlx --timeout {shorter}ms -- ./your-handler", shell_words::quote(&queue.name)),
+            fix,
         ));
     }
     found

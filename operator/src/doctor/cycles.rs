@@ -69,7 +69,13 @@ fn take_the_time_off(all: &Snapshot, first: &Queue, others: &BTreeSet<&str>) -> 
     let others = others.iter().filter_map(|name| all.queues.get(*name));
     let worked_on = [first].into_iter().chain(others).find(is_consumed);
     let vhost = all.in_vhost();
-    match all.source(worked_on.unwrap_or(first), "message-ttl") {
+    if let Some(worked_on) = worked_on {
+        let by_hand = format!(
+            "rabbitmqctl list_queues {vhost} name messages arguments   # x-message-ttl is an argument: make the queue that is worked on anew without it, when it is empty"
+        );
+        return all.mend(worked_on, &["message-ttl"], &[], by_hand);
+    }
+    match all.source(first, "message-ttl") {
         Some(PolicySource::Argument) | None => format!(
             "rabbitmqctl list_queues {vhost} name messages arguments   # make the one that is worked on anew without x-message-ttl, when it is empty"
         ),
@@ -167,25 +173,28 @@ pub(super) fn limit_in_a_loop(all: &Snapshot) -> Vec<Finding> {
                 })
         });
         let Some(wait) = wait else { continue };
-        let why = match limit {
-            Some(limit) => format!("what passes its delivery limit of {limit}"),
-            None => "what its length limit pushes out".to_owned(),
-        };
+        let (mut why, mut keys, mut set) = (Vec::new(), Vec::new(), Vec::new());
+        if let Some(limit) = limit {
+            why.push(format!("what passes its delivery limit of {limit}"));
+            keys.push("delivery-limit");
+            set.push(("delivery-limit", 1_000_000_000.into()));
+        }
+        if pushes_out {
+            why.push("what its length limit pushes out".to_owned());
+            keys.push("overflow");
+            set.push(("overflow", "reject-publish".into()));
+        }
         let by_hand = format!(
             "rabbitmqctl list_queues {} name arguments policy   # let its dead letters go to its parking queue, not into the loop",
             all.in_vhost()
         );
-        let fix = if limit.is_some() {
-            let never = [("delivery-limit", 1_000_000_000.into())];
-            all.mend(queue, &["delivery-limit"], &never, by_hand)
-        } else {
-            by_hand
-        };
+        let fix = all.mend(queue, &keys, &set, by_hand);
         let mut finding = Finding::of_queue(
             Code::LimitInLoop,
             &queue.name,
             format!(
-                "{why} of `{}` waits in `{wait}` and is dropped when it comes back: RabbitMQ takes that for a circle",
+                "{} of `{}` waits in `{wait}` and is dropped when it comes back: RabbitMQ takes that for a circle",
+                why.join(", or "),
                 queue.name
             ),
             fix,

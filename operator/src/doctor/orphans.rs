@@ -1,6 +1,7 @@
 //! Queues of ours that are left over, and messages that do not leave.
 
 use super::{Code, Finding, QueueRole, Snapshot};
+use crate::management::Queue;
 
 /// RQ113.
 pub(super) fn work_queue_gone(all: &Snapshot) -> Vec<Finding> {
@@ -55,19 +56,43 @@ pub(super) fn held(all: &Snapshot) -> Vec<Finding> {
         };
         let name = shell_words::quote(&queue.name);
         let place = format!("--vhost {} {name}", shell_words::quote(&all.vhost));
+        let full = target
+            .and_then(|target| all.queues.get(target))
+            .filter(|target| is_full(all, target));
+        let (why, fix) = match full {
+            Some(target) => (
+                format!("their target `{}` is full", target.name),
+                format!(
+                    "rabbitmqctl list_queues {} name messages policy arguments   # no command of the broker mends it: make room in the target, or raise its limit; what is held leaves within three minutes",
+                    all.in_vhost()
+                ),
+            ),
+            None => (
+                "their target is full or its node is down, or the member that leads the queue joined it late".to_owned(),
+                format!(
+                    "rabbitmq-queues delete_member {place} LEADER && rabbitmq-queues add_member {place} LEADER   # make room in the target, or start its node; only if neither is the cause, in a cluster, and after five minutes, this command"
+                ),
+            ),
+        };
         found.push(Finding::of_queue(
             Code::Held,
             &queue.name,
-            format!(
-                "{count} {messages} not leave `{}`: their target is full or its node is down, or the member that leads the queue joined it late",
-                queue.name
-            ),
-            format!(
-                "rabbitmq-queues delete_member {place} LEADER && rabbitmq-queues add_member {place} LEADER   # in a cluster, and after five minutes"
-            ),
+            format!("{count} {messages} not leave `{}`: {why}", queue.name),
+            fix,
         ));
     }
     found
+}
+
+/// Whether a queue has as many messages as it may have, and refuses more.
+fn is_full(all: &Snapshot, queue: &Queue) -> bool {
+    let refuses = all
+        .text(queue, "overflow")
+        .is_some_and(|overflow| overflow.starts_with("reject-publish"));
+    let most = all
+        .number(queue, "max-length")
+        .and_then(|most| u64::try_from(most).ok());
+    refuses && most.is_some_and(|most| queue.totals.ready.unwrap_or(0) >= most)
 }
 
 /// RQ124.
@@ -93,7 +118,10 @@ pub(super) fn unreadable(all: &Snapshot) -> Vec<Finding> {
                 "{count} {messages} in `{}`: RabbitMQ cannot deliver them over AMQP 0-9-1, so no consumer of `{work}` has handled them",
                 queue.name
             ),
-            format!("retryrmq unreadable ls {}", shell_words::quote(work)),
+            format!(
+                "retryrmq unreadable ls {}   # no command delivers them: have their publisher send them again, and remove them with `retryrmq unreadable drop`",
+                shell_words::quote(work)
+            ),
         );
         finding.queues.push(work.to_owned());
         found.push(finding);

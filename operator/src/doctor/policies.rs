@@ -45,7 +45,7 @@ impl Snapshot {
             keys.iter()
                 .any(|key| self.source(queue, key) == Some(source))
         };
-        if said_by(PolicySource::Argument) {
+        if said_by(PolicySource::Argument) || self.stays_by_argument(queue, keys, set) {
             by_hand
         } else if said_by(PolicySource::Operator) {
             format!(
@@ -59,8 +59,27 @@ impl Snapshot {
                 .copied()
                 .filter(|key| set.iter().all(|(name, _)| name != key))
                 .collect();
-            policy_for(self.base(queue), &queue.name, set, &gone).as_command(&self.vhost)
+            let mut policy = policy_for(self.base(queue), &queue.name, set, &gone);
+            if policy.definition.is_empty() {
+                // A broker refuses a policy that says nothing: this says what is in force already.
+                let overflow = self.text(queue, "overflow").unwrap_or("drop-head");
+                policy
+                    .definition
+                    .insert("overflow".to_owned(), overflow.into());
+            }
+            policy.as_command(&self.vhost)
         }
+    }
+
+    /// Whether an argument would still say too little after a policy has been mended: the lower of the two counts.
+    fn stays_by_argument(&self, queue: &Queue, keys: &[&str], set: &[(&str, Value)]) -> bool {
+        keys.iter().any(|key| {
+            let Some(argument) = queue.arguments.get(&format!("x-{key}")) else {
+                return false;
+            };
+            let wanted = set.iter().find(|(name, _)| name == key);
+            wanted.is_none_or(|(_, wanted)| argument.as_i64() < wanted.as_i64())
+        })
     }
 }
 
@@ -268,13 +287,20 @@ pub(super) fn enabled_drifted(all: &Snapshot) -> Vec<Finding> {
             continue;
         };
         let quoted = shell_words::quote(&mark.queue);
-        let again = format!("retryrmq enable {quoted}");
+        let again = format!(
+            "retryrmq enable {quoted}{}",
+            target_option(all, &mark, policy)
+        );
+        // What somebody has changed is not touched without it.
+        let force = if mark.is_of(policy) { "" } else { " --force" };
+        let disable = format!("retryrmq disable {quoted}{force}");
         let (why, fix) = match all.queues.get(&mark.queue) {
-            None => (
-                "its queue is gone".to_owned(),
-                format!("retryrmq disable {quoted}"),
+            None => ("its queue is gone".to_owned(), disable),
+            Some(_) if !mark.is_of(policy) => (
+                "somebody has changed it since, so it is taken away before it is made again"
+                    .to_owned(),
+                format!("{disable} && {again}"),
             ),
-            Some(_) if !mark.is_of(policy) => ("somebody has changed it since".to_owned(), again),
             Some(queue) if queue.policy.as_ref() != Some(&policy.name) => {
                 let above = queue.policy.as_deref().unwrap_or("none");
                 (
@@ -309,4 +335,71 @@ pub(super) fn enabled_drifted(all: &Snapshot) -> Vec<Finding> {
         });
     }
     found
+}
+
+/// The option with which `enable` made a policy, so that dead letters go there as before.
+fn target_option(all: &Snapshot, mark: &PolicyName, policy: &Policy) -> String {
+    let text = |key: &str| policy.definition.get(key).and_then(Value::as_str);
+    match (
+        text("dead-letter-exchange"),
+        text("dead-letter-routing-key"),
+    ) {
+        (Some(""), Some(key)) if key != (all.names.parking_queue)(&mark.queue) => {
+            format!(" --to {}", shell_words::quote(key))
+        }
+        (Some(exchange), None) if !exchange.is_empty() => " --service".to_owned(),
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{
+        super::snapshot::tests::{policy, queue, snapshot},
+        *,
+    };
+
+    #[test]
+    fn a_policy_of_enable_is_made_again_with_the_same_target() {
+        let option = |definition: Value| {
+            let name = "retryrmq.enable.01234567.89abcdef.orders";
+            let policy = policy(name, "^orders$", 1, definition);
+            let mark = PolicyName::of(&policy).unwrap();
+            target_option(&snapshot([]), &mark, &policy)
+        };
+        let to = |key: &str| json!({"dead-letter-exchange": "", "dead-letter-routing-key": key});
+        assert_eq!(option(to("orders.parked")), "");
+        assert_eq!(option(to("the morgue")), " --to 'the morgue'");
+        let service = json!({"dead-letter-exchange": "retryrmq.dead"});
+        assert_eq!(option(service), " --service");
+        assert_eq!(option(json!({"max-length": 1})), "");
+    }
+
+    #[test]
+    fn a_policy_mends_nothing_where_an_argument_says_as_much() {
+        let fix = |arguments: Value, keys: &[&str], set: &[(&str, Value)]| {
+            let mut orders = queue("orders", arguments);
+            let definition = json!({"expires": 9, "delivery-limit": 3});
+            let base = policy("base", "^ord", 4, definition.clone());
+            orders.policy = Some("base".to_owned());
+            orders.effective = definition.as_object().cloned();
+            let mut all = snapshot([orders.clone()]);
+            all.policies.push(base);
+            all.mend(&orders, keys, set, "by hand".to_owned())
+        };
+        let never = [("delivery-limit", json!(1_000_000_000))];
+        let without = fix(json!({}), &["expires"], &[]);
+        assert!(without.contains(r#"'{"delivery-limit":3}'"#), "{without}");
+        let both = fix(json!({"x-expires": 10}), &["expires"], &[]);
+        assert_eq!(both, "by hand");
+        let limit = fix(json!({}), &["delivery-limit"], &never);
+        assert!(limit.contains(r#""delivery-limit":1000000000"#), "{limit}");
+        let lower = json!({"x-delivery-limit": 5});
+        assert_eq!(fix(lower, &["delivery-limit"], &never), "by hand");
+        // A policy needs at least one key.
+        let none = fix(json!({}), &["expires", "delivery-limit"], &[]);
+        assert!(none.contains(r#"'{"overflow":"drop-head"}'"#), "{none}");
+    }
 }

@@ -78,6 +78,9 @@ pub(crate) struct Event {
     pub(crate) attempt: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) delay_ms: Option<u64>,
+    /// Whether what was retried waits in a store, and not in the broker.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) in_store: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) traceparent: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -136,6 +139,7 @@ impl Event {
             routing_key: Some(retry.routing_key.clone()),
             attempt: Some(retry.attempt),
             delay_ms: Some(delay),
+            in_store: retry.is_in_store,
             traceparent: retry.traceparent.clone(),
             ..Self::default()
         }
@@ -254,6 +258,7 @@ mod tests {
         assert!(text.contains(r#""event":"retried""#), "{text}");
         assert!(text.contains(r#""traceparent":"00-a-b-01""#), "{text}");
         assert!(!text.contains("message_id"), "{text}");
+        assert!(!text.contains("in_store"), "{text}");
         assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), event);
         let audit = r#"{"at":"2026-01-05T10:00:00Z","who":"ana@shop","command":"replay","queue":"orders","event":"exported","mark":null,"to":"x"}"#;
         let read: Event = serde_json::from_str(audit).unwrap();

@@ -102,7 +102,10 @@ pub(crate) struct QueueSummary {
     pub(crate) name: String,
     pub(crate) day: IntervalCounts,
     pub(crate) parked: usize,
+    /// Messages that wait in the broker.
     pub(crate) waiting: usize,
+    /// Messages that wait in a store.
+    pub(crate) stored: usize,
     pub(crate) groups: usize,
 }
 
@@ -196,14 +199,19 @@ impl Index {
             summaries.entry(queue).or_default().parked += 1;
         }
         for wait in inner.waits.values() {
-            summaries.entry(&wait.queue).or_default().waiting += 1;
+            let summary = summaries.entry(&wait.queue).or_default();
+            match wait.in_store {
+                true => summary.stored += 1,
+                false => summary.waiting += 1,
+            }
         }
         let mut summaries: Vec<_> = summaries
             .into_values()
             .filter(|l| !l.name.is_empty())
             .collect();
         summaries.sort_by(|a, b| {
-            let rank = |line: &QueueSummary| (line.parked, line.day.failed(), line.waiting);
+            let rank =
+                |line: &QueueSummary| (line.parked, line.day.failed(), line.waiting + line.stored);
             rank(b).cmp(&rank(a)).then_with(|| a.name.cmp(&b.name))
         });
         summaries
@@ -540,6 +548,20 @@ mod tests {
         assert!(marks(20).is_empty());
         let all = index.queues(at(20));
         assert_eq!((all[0].day.retried, all[0].waiting), (3, 0));
+    }
+
+    #[test]
+    fn what_waits_in_a_store_is_told_from_what_waits_in_the_broker() {
+        let index = Index::new(10);
+        for (mark, in_store) in [("a", true), ("b", true), ("c", false)] {
+            let waits = Event {
+                in_store,
+                ..event(HistoryAction::Retried, mark, 0)
+            };
+            index.add(&waits, at(0));
+        }
+        let all = index.queues(at(1));
+        assert_eq!((all[0].stored, all[0].waiting), (2, 1));
     }
 
     #[test]

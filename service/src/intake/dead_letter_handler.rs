@@ -559,8 +559,9 @@ impl DeadLetterHandler {
                     delay = %retryrmq::format_duration(*delay),
                     "an attempt failed; it comes back"
                 );
+                let in_store = self.store_handle.is_some() && decision.delay.is_some();
                 self.event_bus.publish(|| {
-                    let told = retry(&case.failed, decision, reason, *attempt, *delay);
+                    let told = retry(&case.failed, decision, reason, *attempt, *delay, in_store);
                     ServiceEvent::Retried(Box::new(told))
                 });
             }

@@ -82,6 +82,7 @@ pub(super) fn retry(
     reason: &str,
     attempt: u32,
     delay: Duration,
+    is_in_store: bool,
 ) -> RetryEvent {
     let (mark, fingerprint) = Record::mark_and_fingerprint(failed, decision);
     RetryEvent {
@@ -96,6 +97,7 @@ pub(super) fn retry(
         mark,
         routing_key: failed.routing_key().to_owned(),
         traceparent: traceparent(failed),
+        is_in_store,
     }
 }
 

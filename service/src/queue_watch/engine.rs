@@ -173,7 +173,8 @@ impl Engine {
         match (view.ready, view.bound) {
             (Some(ready), _) if ready > 0 => Some(QueueHealth::Bad(
                 format!(
-                    "nobody has consumed the queue `{queue}` for {after}, and {ready} messages wait in it"
+                    "nobody has consumed the queue `{queue}` for {after}, and {} in it",
+                    wait(ready)
                 ),
                 after.0,
             )),
@@ -203,7 +204,9 @@ impl Engine {
         let after = self.configuration.stuck_after;
         Some(QueueHealth::Bad(
             format!(
-                "the consumers of the queue `{queue}` hold {held} messages and have acknowledged none for {after}, while {ready} wait"
+                "the consumers of the queue `{queue}` hold {} and have acknowledged none for {after}, while {}",
+                messages(held),
+                wait(ready)
             ),
             after.0,
         ))
@@ -241,14 +244,18 @@ impl Engine {
             if case.is_none_or(|case| case.told.is_none()) {
                 watched.size_before = Some(least);
             }
-            let text =
-                format!("the queue `{queue}` has {size} messages, {growth} more than {within} ago");
+            let text = format!(
+                "the queue `{queue}` has {}, {growth} more than {within} ago",
+                messages(size)
+            );
             return Some(QueueHealth::Bad(text, Duration::ZERO));
         }
         // Another replica, or this one before it was restarted, may have told people of any that are parked.
         Some(match size <= watched.size_before.unwrap_or(0) {
             true => QueueHealth::Well,
-            false => QueueHealth::Lasting(format!("the queue `{queue}` still has {size} messages")),
+            false => {
+                QueueHealth::Lasting(format!("the queue `{queue}` still has {}", messages(size)))
+            }
         })
     }
 
@@ -309,15 +316,30 @@ impl Engine {
     }
 }
 
+/// `1 message`, `2 messages`.
+fn messages(count: u64) -> String {
+    match count {
+        1 => "1 message".to_owned(),
+        count => format!("{count} messages"),
+    }
+}
+
+/// `1 message waits`, `2 messages wait`.
+fn wait(count: u64) -> String {
+    let verb = if count == 1 { "waits" } else { "wait" };
+    format!("{} {verb}", messages(count))
+}
+
 /// A work queue may be deleted and made anew in a moment.
 const MOMENT: Duration = Duration::from_secs(60);
 
 fn waiting(queue: &str, work: &str, view: QueueView, snapshot: &Snapshot) -> Option<QueueHealth> {
-    let messages = view.ready? + view.unacknowledged.unwrap_or(0);
+    let count = view.ready? + view.unacknowledged.unwrap_or(0);
     match snapshot.is_gone(work)? {
-        true if messages > 0 => Some(QueueHealth::Bad(
+        true if count > 0 => Some(QueueHealth::Bad(
             format!(
-                "{messages} messages wait in `{queue}` for the queue `{work}`, which does not exist any more"
+                "{} in `{queue}` for the queue `{work}`, which does not exist any more",
+                wait(count)
             ),
             MOMENT,
         )),

@@ -87,8 +87,11 @@ impl Chart {
             bars,
             top,
             sentence: format!(
-                "In the last 24 hours {} attempts failed: {} were retried, {} parked, {} dropped.",
-                all.failed(),
+                "In the last 24 hours {} failed: {} retried, {} parked, {} dropped.",
+                match all.failed() {
+                    1 => "1 attempt".to_owned(),
+                    count => format!("{count} attempts"),
+                },
                 all.retried,
                 all.parked,
                 all.dropped

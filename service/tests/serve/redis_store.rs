@@ -10,12 +10,12 @@ use std::{
 };
 
 use retryrmq_harness::{
-    QueueType, Vhost, eventually,
+    Broker, Policy, QueueType, Vhost, eventually,
     lapin::{
         BasicProperties,
         types::{AMQPValue, FieldTable, ShortString},
     },
-    on_brokers,
+    on_brokers, on_brokers_where,
 };
 use retryrmq_serve::{
     Moved, ServiceConfig, StoreInspector,
@@ -24,6 +24,7 @@ use retryrmq_serve::{
 use rustix::process::Signal;
 
 use crate::{
+    delayed::delayed,
     fixture::{
         DEADLINE, INTAKE, NativeConsumer, Replica, declare, id, policy, program, take, text,
     },
@@ -695,6 +696,130 @@ async fn who_stops_a_cancel_keeps_each_message_in_one_place() {
 }
 
 #[tokio::test]
+async fn a_cancel_that_cannot_park_all_says_so_and_leaves_the_rest_waiting() {
+    on_brokers(|broker| async move {
+        let Some(servers) = one_server(KINDS[0], &[]) else {
+            return;
+        };
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let file = file("fixed(2h, retries=5)", &servers);
+        let path = file.path().to_str().unwrap();
+        declare(&amqp, "orders", QueueType::Quorum, true).await;
+        let one = serde_json::json!({"max-length": 1, "overflow": "reject-publish"});
+        let policy = Policy::new("^orders[.]parked$", one);
+        vhost.put_policy("one", &policy).await.unwrap();
+        // A quorum queue takes a few more than it may.
+        amqp.declare("orders.parked", QueueType::Classic).await;
+        let store = store(&servers, &vhost);
+        store.keep(&drafts(4)).await.unwrap();
+        let cancel = [
+            "--json", "waiting", "cancel", "orders", "--id=m1", "--id=m2", "--id=m3", "--yes",
+            "--store", path,
+        ];
+        let (code, told, said) = command(&vhost, &cancel).await;
+        assert_eq!(code, 1, "{said}");
+        let lines: Vec<serde_json::Value> = told
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let of = |outcome: &str| -> Vec<_> {
+            let fitting = lines.iter().filter(|line| line["outcome"] == outcome);
+            fitting.map(|line| line["id"].as_str().unwrap()).collect()
+        };
+        let (parked, failed) = (of("cancelled"), of("failed"));
+        assert_eq!((parked.len(), failed.len()), (1, 2), "{told}");
+        let why = lines
+            .iter()
+            .find(|line| line["outcome"] == "failed")
+            .unwrap();
+        assert!(
+            why["error"]
+                .as_str()
+                .unwrap()
+                .contains("the broker did not take the message"),
+            "{why}"
+        );
+        assert!(
+            said.contains("1 message taken out into orders.parked"),
+            "{said}"
+        );
+
+        // What is told is what happened, and what was not parked waits as long as before.
+        let there = take(&amqp, "orders.parked", 1).await;
+        assert_eq!(there[0].id(), Some(parked[0]));
+        depth(&amqp, "orders.parked", 0).await;
+        let part = Page {
+            from: None,
+            limit: 10,
+            destination: None,
+        };
+        let listing = store.list(&part).await.unwrap();
+        let waits = listing.messages.iter().map(|listed| {
+            assert!(!listed.claimed && listed.remaining > HOUR, "{listed:?}");
+            let id = listed.message.draft().properties.message_id().as_ref();
+            id.unwrap().as_str().to_owned()
+        });
+        let waits: BTreeSet<String> = waits.collect();
+        let left = ["m0", failed[0], failed[1]].map(str::to_owned);
+        assert_eq!(waits, BTreeSet::from(left));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_cancel_whose_store_goes_away_says_that_the_message_may_come_back_as_well() {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
+        let Some(servers) = one_server(KINDS[0], &[]) else {
+            return;
+        };
+        let node = broker.own_node(&[]).await;
+        let vhost = node.vhost().await;
+        let amqp = vhost.connect().await;
+        let file = file("fixed(2h, retries=5)", &servers);
+        let path = file.path().to_str().unwrap();
+        declare(&amqp, "orders", QueueType::Quorum, true).await;
+        let store = store(&servers, &vhost);
+        store.keep(&drafts(2)).await.unwrap();
+        // The copy is held up in the middle: the message is taken out of the store, and the broker reads nothing.
+        node.raise_memory_alarm().await;
+        let cancel = cancel_all(&vhost, path, 2);
+        eventually(DEADLINE, "it is claimed", || async {
+            let part = Page {
+                from: None,
+                limit: 10,
+                destination: None,
+            };
+            let listing = store.list(&part).await.unwrap();
+            listing.messages.iter().any(|listed| listed.claimed)
+        })
+        .await;
+        servers.tell("kill", 0, &[]);
+        node.set_memory_watermark(0.4).await;
+        let done = cancel.wait_with_output().await.unwrap();
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(1), "{said}");
+        assert!(
+            said.contains("m1: it may come back as well") && said.contains("1 message taken out"),
+            "{said}"
+        );
+
+        // It is in both places.
+        let parked = take(&amqp, "orders.parked", 1).await;
+        assert_eq!(parked[0].id(), Some("m1"));
+        servers.start(0, &[]);
+        eventually(DEADLINE, "the store answers", || async {
+            match waiting(&store).await {
+                Ok(2) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn the_page_lists_brings_back_and_parks_what_waits_in_the_store() {
     on_brokers(|broker| async move {
         let Some(servers) = one_server(KINDS[0], &[]) else {
@@ -751,6 +876,113 @@ async fn the_page_lists_brings_back_and_parks_what_waits_in_the_store() {
         .await;
         let page = olga.does(&flush).await.1;
         assert!(page.contains("it does not wait any more"), "{page}");
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_page_says_of_each_message_whether_it_waits_in_the_broker_or_in_the_store() {
+    on_brokers(|broker| async move {
+        let Some(servers) = one_server(KINDS[0], &[]) else {
+            return;
+        };
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let folder = tempfile::tempdir().unwrap();
+        let without = "[defaults]\nretry = \"fixed(2h, retries=5)\"\n";
+        let with = format!(
+            "{without}[store.redis]\naddresses = [\"{}\"]\nlease = \"2s\"\n[delayed.later]\nto = \"\"\n[delayed.topics]\nto = \"shop\"\n",
+            servers.address(0)
+        );
+        let without = policy(&people(folder.path(), without));
+        let with = policy(&people(folder.path(), &with));
+        let replica = Replica::start(&vhost, Some(without.path())).await;
+        declare(&amqp, "orders", QueueType::Quorum, true).await;
+        let back = Arc::<Mutex<Vec<String>>>::default();
+        let noted = Arc::clone(&back);
+        let _orders = NativeConsumer::start(&vhost, "orders", move |seen| {
+            let again = seen.attempt() > 1;
+            if again {
+                noted.lock().unwrap().push(seen.id.clone());
+            }
+            again
+        })
+        .await;
+        amqp.publish_with("orders", "a body", id("early")).await;
+        let mut olga = Visitor::with_token(&replica, "olga-0123456789abcdef").await;
+        let page = olga
+            .sees("/waiting", &["early", "<b>1</b> wait for their next attempt"])
+            .await;
+        assert!(!page.contains("Waits in"), "there is one place: {page}");
+        assert!(replica.end().await.success());
+
+        // The policy is another: what failed before waits where it was.
+        let replica = Replica::start(&vhost, Some(with.path())).await;
+        replica.says("kept until they are due").await;
+        amqp.publish_with("orders", "a body", id("late")).await;
+        let mut olga = Visitor::with_token(&replica, "olga-0123456789abcdef").await;
+        let both = ["<b>1</b> in the store", "<b>1</b> in the broker"];
+        let page = olga.sees("/waiting", &both).await;
+        let place = |page: &str, name: &str| {
+            let rows = page.split("<tr>").find(|row| row.contains(&format!(">{name}<")));
+            let row = rows.unwrap_or_else(|| panic!("{name}: {page}")).to_owned();
+            let places = ["broker", "store", "a store that this service does not use"];
+            let told = places.into_iter().find(|place| row.contains(&format!("<td>{place}</td>")));
+            told.unwrap_or_else(|| panic!("{row}"))
+        };
+        assert_eq!((place(&page, "early"), place(&page, "late")), ("broker", "store"));
+        let of_orders = [
+            "<b>1</b> waiting in the store",
+            "<b>1</b> waiting in the broker, as the history says",
+        ];
+        olga.sees("/queues/orders", &of_orders).await;
+        let split = "2 <small>1 in the store, 1 in the broker</small>";
+        olga.sees("/", &[">orders</a>", split]).await;
+
+        // What was published with a delay counts with the queue that it goes to, and is listed with where it goes.
+        for (exchange, key, name) in [("later", "orders", "straight"), ("topics", "order.paid", "by-topic")] {
+            let properties = delayed(name, AMQPValue::LongInt(7_200_000));
+            amqp.publish_to(exchange, key, "a body", properties).await;
+        }
+        let listed = [
+            "<b>3</b> in the store",
+            "retryrmq.delayed",
+            "to the queue orders",
+            "to the exchange shop, routing key order.paid",
+        ];
+        let page = olga.sees("/waiting", &listed).await;
+        assert_eq!(place(&page, "straight"), "store");
+        let counted = ["<b>2</b> waiting in the store", "published with a delay for this queue"];
+        olga.sees("/queues/orders", &counted).await;
+        let counted = ["<b>1</b> waiting in the store", "These go to exchanges."];
+        olga.sees("/queues/retryrmq.delayed", &counted).await;
+        let page = olga.sees("/", &[">retryrmq.delayed</a>"]).await;
+        assert!(page.contains("Messages with a delay count with the queue"), "{page}");
+
+        // What waits in the broker is brought back from there.
+        let page = olga.get("/waiting").await.body;
+        let row = page.split("<tr>").find(|row| row.contains(">early<")).unwrap();
+        let (word, mark) = (value_of(&page, "word"), value_of(row, "mark"));
+        let flush = [("word", word.as_str()), ("queue", "orders"), ("work", "flush"), ("mark", &mark)];
+        let page = olga.does(&flush).await.1;
+        assert!(page.contains("comes back now"), "{page}");
+        eventually(DEADLINE, "it came back", || async {
+            back.lock().unwrap().as_slice() == ["early"]
+        })
+        .await;
+        let page = olga.get("/waiting").await.body;
+        assert!(!page.contains(">early<") && !page.contains("in the broker"), "{page}");
+        assert!(replica.end().await.success());
+
+        // Without the store nobody brings back what waits in it.
+        let replica = Replica::start(&vhost, Some(without.path())).await;
+        let mut olga = Visitor::with_token(&replica, "olga-0123456789abcdef").await;
+        let stuck = ["<b>0</b> wait for their next attempt", "<b>1</b> wait in a store"];
+        let page = olga.sees("/waiting", &stuck).await;
+        assert_eq!(place(&page, "late"), "a store that this service does not use");
+        olga.sees("/queues/orders", &["<b>1</b> waiting in a store that this service does not use"])
+            .await;
         assert!(replica.end().await.success());
     })
     .await;

@@ -507,7 +507,8 @@ impl JobRunner<'_> {
         .await;
         if unseen > 0 {
             self.job.note(format!(
-                "Of {unseen} messages the body was not searched: others were being decoded, and took all the memory that there is for it. Search again."
+                "The body of {} was not searched: others were being decoded, and took all the memory that there is for it. Search again.",
+                messages(unseen)
             ));
         }
         let rest = browse.remaining();
@@ -531,13 +532,22 @@ impl JobRunner<'_> {
             }
         } else if rest > 0 {
             self.job.note(format!(
-                "{looked} messages were looked at; {rest} more are parked."
+                "{} looked at; {rest} more parked.",
+                messages(looked)
             ));
         } else {
             self.job
                 .note("Somebody else holds messages of this queue, which were not seen.");
         }
         Ok(())
+    }
+}
+
+/// `1 message`, `2 messages`.
+fn messages(count: usize) -> String {
+    match count {
+        1 => "1 message".to_owned(),
+        count => format!("{count} messages"),
     }
 }
 

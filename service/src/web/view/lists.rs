@@ -28,7 +28,9 @@ use super::{
 };
 use crate::{
     alerts::failure_id,
+    delayed::DELAYED_QUEUE,
     history::{Event, Group, HistoryAction, QueueSummary},
+    intake::WaitReason,
     store::{Destination, Page as Part, Store},
 };
 
@@ -44,12 +46,15 @@ struct Queues {
     is_on: bool,
     /// Every queue with parked messages is listed.
     sees_all: bool,
+    /// Messages with a delay wait in the store.
+    has_delayed: bool,
 }
 
 /// A queue in a list.
 struct QueueRow {
     line: QueueSummary,
     parked: Depth,
+    waiting: WaitingCounts,
 }
 
 /// How many messages are parked.
@@ -71,6 +76,61 @@ impl Depth {
     }
 }
 
+/// How many messages wait for a queue, by where they wait.
+#[derive(Clone, Copy)]
+struct WaitingCounts {
+    /// As the history says.
+    broker: u64,
+    /// As the store says, or the history where it does not.
+    store: u64,
+    source: StoreSource,
+}
+
+/// Who says how many messages wait in the store.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum StoreSource {
+    /// The store.
+    Store,
+    /// The history: the store does not answer.
+    History,
+    /// The history: this service has no store, and its policy had one before.
+    NoStore,
+}
+
+impl WaitingCounts {
+    fn of(line: &QueueSummary, stored: &StoredCounts) -> Self {
+        let (store, source) = match stored {
+            StoredCounts::Known(counts) => {
+                let count = counts.get(&line.name).copied().unwrap_or(0);
+                (count, StoreSource::Store)
+            }
+            StoredCounts::Unknown => (line.stored as u64, StoreSource::History),
+            StoredCounts::NoStore => (line.stored as u64, StoreSource::NoStore),
+        };
+        Self {
+            broker: line.waiting as u64,
+            store,
+            source,
+        }
+    }
+
+    fn total(self) -> u64 {
+        self.broker + self.store
+    }
+
+    fn is_split(self) -> bool {
+        self.broker > 0 && self.store > 0
+    }
+
+    fn is_of_store(self) -> bool {
+        self.source == StoreSource::Store
+    }
+
+    fn has_store(self) -> bool {
+        self.source != StoreSource::NoStore
+    }
+}
+
 pub(in super::super) async fn queues(
     State(page): State<Page>,
     web_request: WebRequest,
@@ -78,18 +138,14 @@ pub(in super::super) async fn queues(
     let now = Timestamp::now();
     let index = page.history.index();
     let mut lines = index.queues(now);
-    if let Some(counts) = stored_counts(&page).await {
-        for line in &mut lines {
-            line.waiting = counts.get(&line.name).copied().unwrap_or(0);
-        }
-    }
+    let stored = stored_counts(&page).await;
     let watched = page.running.parked();
-    let known: HashSet<String> = lines.iter().map(|line| line.name.clone()).collect();
+    let mut known: HashSet<String> = lines.iter().map(|line| line.name.clone()).collect();
     let others = watched.iter().flatten().filter(|(_, count)| **count > 0);
-    let others = others.map(|(name, _)| name);
+    let others = others.map(|(name, _)| name).chain(stored.queues());
     lines.extend(
         others
-            .filter(|name| !known.contains(*name))
+            .filter(|name| known.insert((*name).clone()))
             .map(|name| QueueSummary {
                 name: name.clone(),
                 ..QueueSummary::default()
@@ -102,7 +158,12 @@ pub(in super::super) async fn queues(
         let broker = depths.get(&line.name).copied().or_else(known);
         let history = line.parked as u64;
         let parked = Depth { broker, history };
-        QueueRow { line, parked }
+        let waiting = WaitingCounts::of(&line, &stored);
+        QueueRow {
+            line,
+            parked,
+            waiting,
+        }
     };
     let mut rows: Vec<QueueRow> = lines.into_iter().map(row).collect();
     rows.sort_by_key(|row| Reverse(row.parked.count()));
@@ -112,17 +173,58 @@ pub(in super::super) async fn queues(
         chart: Chart::of(&index.hours(None, now), now),
         is_on: page.history.is_on(),
         sees_all: watched.is_some(),
+        has_delayed: has_delayed(&page, &stored),
     })
 }
 
-/// How many messages wait for each queue in the store, if there is one that answers.
-async fn stored_counts(page: &Page) -> Option<BTreeMap<String, usize>> {
-    let counts = page.store.as_ref()?.count().await.ok()?;
-    let of_queue = |(destination, count)| match destination {
-        Destination::Queue(queue) => Some((queue, usize::try_from(count).unwrap_or(usize::MAX))),
-        Destination::Exchange(..) => None,
+/// How many messages wait in the store, by the queue that they go to.
+enum StoredCounts {
+    /// The store's answer. What was published with a delay to an exchange is of the service's own queue.
+    Known(BTreeMap<String, u64>),
+    /// The store does not answer.
+    Unknown,
+    /// There is no store.
+    NoStore,
+}
+
+impl StoredCounts {
+    /// The queues that messages wait for.
+    fn queues(&self) -> impl Iterator<Item = &String> {
+        let counts = match self {
+            Self::Known(counts) => Some(counts),
+            Self::Unknown | Self::NoStore => None,
+        };
+        let waited_for = counts
+            .into_iter()
+            .flatten()
+            .filter(|(_, count)| **count > 0);
+        waited_for.map(|(queue, _)| queue)
+    }
+}
+
+async fn stored_counts(page: &Page) -> StoredCounts {
+    let Some(store) = &page.store else {
+        return StoredCounts::NoStore;
     };
-    Some(counts.into_iter().filter_map(of_queue).collect())
+    let Ok(counts) = store.count().await else {
+        return StoredCounts::Unknown;
+    };
+    let mut by_queue = BTreeMap::new();
+    for (destination, count) in counts {
+        let queue = match destination {
+            Destination::Queue(queue) => queue,
+            Destination::Exchange(..) => DELAYED_QUEUE.to_owned(),
+        };
+        *by_queue.entry(queue).or_insert(0) += count;
+    }
+    StoredCounts::Known(by_queue)
+}
+
+/// Whether some of what waits in the store may have been published with a delay. Counts do not tell a retry from a delayed message of the same queue.
+fn has_delayed(page: &Page, stored: &StoredCounts) -> bool {
+    page.store.is_some()
+        && (!page.service_config().delayed().is_empty()
+            || stored.queues().any(|queue| queue == DELAYED_QUEUE))
 }
 
 /// A group in a list.
@@ -202,9 +304,15 @@ struct Queue {
     actions: Vec<Row>,
     incidents: Vec<IncidentRow>,
     parked: Depth,
-    waiting: usize,
-    /// The store has counted them.
-    is_waiting_of_store: bool,
+    waiting: WaitingCounts,
+    /// Messages with a delay wait in the store.
+    has_delayed: bool,
+}
+
+impl Queue {
+    fn is_of_delayed(&self) -> bool {
+        self.queue == DELAYED_QUEUE
+    }
 }
 
 pub(in super::super) async fn queue(
@@ -228,15 +336,21 @@ pub(in super::super) async fn queue(
     let incidents = incidents.filter(|incident| of_queue.contains(&incident.queue.as_str()));
     let groups = index.groups(&queue, now).into_iter();
     let actions = index.actions(|action| action.queue == queue, 20);
-    let known = || {
-        let waits = index.waits(now);
-        waits.iter().filter(|(_, wait)| wait.queue == queue).count()
+    let mut line = QueueSummary {
+        name: queue.clone(),
+        ..QueueSummary::default()
     };
-    let counts = stored_counts(&page).await;
-    let waiting = match &counts {
-        Some(counts) => counts.get(&queue).copied().unwrap_or(0),
-        None => known(),
-    };
+    for (_, wait) in index
+        .waits(now)
+        .iter()
+        .filter(|(_, wait)| wait.queue == queue)
+    {
+        match wait.in_store {
+            true => line.stored += 1,
+            false => line.waiting += 1,
+        }
+    }
+    let stored = stored_counts(&page).await;
     web_request.show(&Queue {
         layout: web_request.layout(terminal_escape::line(&queue)),
         groups: groups
@@ -257,8 +371,8 @@ pub(in super::super) async fn queue(
             })
             .collect(),
         parked,
-        waiting,
-        is_waiting_of_store: counts.is_some(),
+        waiting: WaitingCounts::of(&line, &stored),
+        has_delayed: has_delayed(&page, &stored),
         queue,
     })
 }
@@ -310,8 +424,30 @@ pub(in super::super) async fn group(
 struct WaitRow {
     row: Row,
     due: RelativeTime,
+    /// The same, to sort by.
+    due_at: Timestamp,
+    place: Place,
     /// Where it goes, if not to the queue that it is listed with.
     to: Option<String>,
+}
+
+/// Where a message waits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Broker,
+    Store,
+    /// A store that the policy had before.
+    FormerStore,
+}
+
+impl Place {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Broker => "broker",
+            Self::Store => "store",
+            Self::FormerStore => "a store that this service does not use",
+        }
+    }
 }
 
 #[derive(Template)]
@@ -319,8 +455,24 @@ struct WaitRow {
 struct Waiting {
     layout: Layout,
     queues: BTreeMap<String, Vec<WaitRow>>,
-    total: usize,
+    /// Messages that the history knows to wait in the broker.
+    in_broker: usize,
+    /// Messages that the history knows to wait in a store that the policy had before.
+    in_former_store: usize,
+    /// Not all that the history knows are listed.
+    is_cut: bool,
     kept: Option<Kept>,
+}
+
+impl Waiting {
+    /// Whether each row says where its message waits.
+    fn says_where(&self) -> bool {
+        self.kept.is_some() || self.in_former_store > 0
+    }
+
+    fn is_of_delayed(queue: &str) -> bool {
+        queue == DELAYED_QUEUE
+    }
 }
 
 /// What waits in a store.
@@ -341,23 +493,36 @@ pub(in super::super) async fn waiting(
         Some(store) => Some(in_store(store.as_ref(), &mut queues, now).await),
         None => None,
     };
-    let waits = match &kept {
-        Some(_) => Vec::new(),
-        None => page.history.index().waits(now),
+    let place = |wait: &Event| match (wait.in_store, &kept) {
+        (false, _) => Some(Place::Broker),
+        (true, None) => Some(Place::FormerStore),
+        // The store has said so itself, or will when it answers.
+        (true, Some(_)) => None,
     };
-    let total = waits.len();
-    for (due, wait) in waits.iter().take(MOST) {
+    let waits = page.history.index().waits(now).into_iter();
+    let waits: Vec<_> = waits
+        .filter_map(|(due, wait)| Some((place(&wait)?, due, wait)))
+        .collect();
+    for (place, due, wait) in waits.iter().take(MOST) {
         let row = WaitRow {
             row: Row::of(wait, now),
             due: RelativeTime::of(*due, now),
+            due_at: *due,
+            place: *place,
             to: None,
         };
         queues.entry(wait.queue.clone()).or_default().push(row);
     }
+    for rows in queues.values_mut() {
+        rows.sort_by_key(|row| row.due_at);
+    }
+    let count = |of: Place| waits.iter().filter(|(place, ..)| *place == of).count();
     web_request.show(&Waiting {
         layout: web_request.layout("Waiting"),
+        in_broker: count(Place::Broker),
+        in_former_store: count(Place::FormerStore),
+        is_cut: waits.len() > MOST,
         queues,
-        total,
         kept,
     })
 }
@@ -388,18 +553,23 @@ async fn in_store(
         // What was brought back early is due now, whatever it was to be.
         let left = i64::try_from(listed.remaining.as_millis()).unwrap_or(i64::MAX);
         let due = now.as_millisecond().saturating_add(left);
+        let due = Timestamp::from_millisecond(due).unwrap_or(now);
         let draft = listed.message.draft();
-        let exchange = Some(&draft.exchange).filter(|exchange| !exchange.is_empty());
+        let key = terminal_escape::line(&draft.routing_key);
+        let to = match (draft.exchange.as_str(), WaitReason::of(draft)) {
+            ("", WaitReason::Delayed(_)) => Some(format!("to the queue {key}")),
+            ("", WaitReason::Next | WaitReason::Same) => None,
+            (exchange, _) => {
+                let exchange = terminal_escape::line(exchange);
+                Some(format!("to the exchange {exchange}, routing key {key}"))
+            }
+        };
         let row = WaitRow {
             row: Row::of(&event, now),
-            due: RelativeTime::of(Timestamp::from_millisecond(due).unwrap_or(now), now),
-            to: exchange.map(|exchange| {
-                format!(
-                    "to the exchange {}, routing key {}",
-                    terminal_escape::line(exchange),
-                    terminal_escape::line(&draft.routing_key)
-                )
-            }),
+            due: RelativeTime::of(due, now),
+            due_at: due,
+            place: Place::Store,
+            to,
         };
         queues.entry(event.queue).or_default().push(row);
     }
