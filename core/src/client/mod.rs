@@ -33,7 +33,7 @@ use crate::{
     Error, ErrorKind, Result,
     connection::{
         ANSWER, Addresses, Connection, Credentials, FIRST_PAUSE, LONGEST_PAUSE, Link, LinkOptions,
-        ProbeConnection, ReconnectSignal, Server,
+        NameLimit, ProbeConnection, ReconnectSignal, Server,
     },
     consumer::{Consumer, Retrier},
     parking::Parked,
@@ -42,8 +42,8 @@ use crate::{
     telemetry::{Counters, Metrics, WarnLimiter},
     topology::{
         DeadLetterProbes, DelayQueues, Finding, MissingItems, Mode, Plan, QueueType, Route,
-        SAFE_AGE, Strategy, Wait, age_marker, apply_some, check_waiting, warn_of_parking,
-        warn_of_unseen,
+        SAFE_AGE, Strategy, Wait, age_marker, apply_some, check_family, check_waiting,
+        warn_of_parking, warn_of_unseen, work_queue_of,
     },
     unreadable::{Reasons, Unreadable},
     waiting::Waiting,
@@ -410,6 +410,7 @@ impl Client {
             ));
         };
         check_waiting(&self.0.server, self.0.options.queue_type)?;
+        self.check_family(&queue)?;
         let waits = self.waits(&queue);
         // A waiting queue routes to the work queue by name. If that does not exist, the message would be lost when its time is over.
         waits.ensure(&queue).await?;
@@ -527,6 +528,16 @@ impl Client {
     /// Uses a connection of its own: every refusal closes a channel, and some close the connection.
     pub(crate) async fn examine(&self, plan: &Plan, mode: Mode) -> Result<Vec<Finding>> {
         self.same_process()?;
+        // One alone may be a parking queue that somebody consumes.
+        if plan.items.len() > 1 {
+            let work_queues = plan
+                .items
+                .iter()
+                .filter_map(|item| work_queue_of(item.name()));
+            for work_queue in work_queues {
+                self.check_family(work_queue)?;
+            }
+        }
         if mode == Mode::Apply {
             self.0.probes.check(&self.0.addresses, plan).await?;
         }
@@ -573,6 +584,15 @@ impl Client {
             findings.extend(apply_some(connection, items, mode, missing_items).await?);
         }
         Ok(findings)
+    }
+
+    /// Checks the name of a work queue together with all names that may be made from it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`].
+    pub(crate) fn check_family(&self, queue: &str) -> Result<()> {
+        let names = NameLimit::new(&self.0.server, self.0.addresses.vhost());
+        check_family(queue, names)
     }
 
     /// Counts the connections that were lost and reconnected.

@@ -144,7 +144,7 @@ impl ParkedGauge {
                     None => connection.channel().await?,
                 }
             };
-            match passive_declare(open.lapin(), name(&parking_queue(&queue))?).await {
+            match passive_declare(&open, name(&parking_queue(&queue))?).await {
                 Ok(parked) => {
                     let parked = match self.known(&queue) {
                         // Whatever prevents this count, such as a limit on connections, says nothing about the other queues.
@@ -165,8 +165,10 @@ impl ParkedGauge {
                         self.state().costly.remove(&queue);
                     }
                 }
-                // The broker would refuse it again, and log each refusal.
-                Err(error) if error.kind() == ErrorKind::AccessRefused => {
+                // It would be refused again, and the broker log each refusal.
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::AccessRefused | ErrorKind::TooLarge) =>
+                {
                     self.state().queues.remove(&queue);
                 }
                 Err(error) if error.kind() == ErrorKind::QueueNotFound => {

@@ -55,7 +55,7 @@ impl Client {
                     channel => channel?,
                 },
             };
-            match passive_declare(channel.lapin(), wire).await {
+            match passive_declare(&channel, wire).await {
                 Ok(found) => totals.push(Ok(Some(QueueTotals {
                     ready: found.message_count(),
                     consumers: found.consumer_count(),

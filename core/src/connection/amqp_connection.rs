@@ -28,6 +28,7 @@ use super::{
     liveness::{LivenessCheck, beat},
     log_redaction::LogRedaction,
     login::Login,
+    name_limit::NameLimit,
     server::Server,
     timeouts::GOODBYE,
     transport::{self, LapinRuntime, SocketHandle},
@@ -127,8 +128,10 @@ impl Connection {
             purpose.to_owned(),
             block,
         ));
-        let limits = Arc::new(Limits::new(lapin.configuration().frame_max()));
         let server = Server::read(socket_handle.0.server());
+        let names = NameLimit::new(&server, &address.vhost);
+        let limits = Limits::new(lapin.configuration().frame_max()).with_names(names);
+        let limits = Arc::new(limits);
         debug!(%address, purpose, version = server.version, "connected");
         Ok(Self {
             lapin: Arc::new(lapin),

@@ -167,8 +167,21 @@ pub(crate) async fn ask<T>(
 /// Asks for a queue that should exist: how many messages are ready, and how many consumers it has (`queue.declare`, passive).
 ///
 /// # Errors
-/// [`ErrorKind::QueueNotFound`], and those of [`ask`]. Then the channel is closed.
-pub(crate) async fn passive_declare(channel: &Channel, queue: ShortString) -> Result<lapin::Queue> {
+/// [`ErrorKind::TooLarge`] for a name of which the broker could not say that it is missing, without asking. [`ErrorKind::QueueNotFound`], and
+/// those of [`ask`]. Then the channel is closed.
+pub(crate) async fn passive_declare(
+    channel: &OpenChannel,
+    queue: ShortString,
+) -> Result<lapin::Queue> {
+    channel.limits.names().check(queue.as_str())?;
+    look(&channel.channel, queue).await
+}
+
+/// The same, for a queue whose name was checked before.
+///
+/// # Errors
+/// As of [`passive_declare`].
+pub(crate) async fn look(channel: &Channel, queue: ShortString) -> Result<lapin::Queue> {
     let passive = QueueDeclareOptions {
         passive: true,
         ..QueueDeclareOptions::default()

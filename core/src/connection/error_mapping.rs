@@ -61,14 +61,7 @@ impl Operation<'_> {
 const UNSAID: &str = "INTERNAL_ERROR";
 
 /// How long the text of a refusal may be, in bytes.
-const LONGEST_TEXT: usize = 255;
-
-/// Whether RabbitMQ 4 can say that there is no queue or exchange of this name in this virtual host. If the text would be too long and is not
-/// ASCII, it closes the connection instead (`docs/broker-facts.md`, 85).
-pub(crate) fn can_be_said_to_be_missing(name: &str, vhost: &str) -> bool {
-    let text = "NOT_FOUND - no exchange '' in vhost ''".len() + name.len() + vhost.len();
-    text <= LONGEST_TEXT || name.is_ascii() && vhost.is_ascii()
-}
+pub(super) const LONGEST_TEXT: usize = 255;
 
 /// Whether a refusal that names this queue or exchange may be too long. A refusal of other arguments is longer than that of a missing queue,
 /// by both values.
@@ -621,14 +614,6 @@ mod tests {
         ] {
             assert_eq!(said(&doing).kind(), ErrorKind::Broker);
         }
-        assert!(can_be_said_to_be_missing(&"ä".repeat(108), "/"));
-        assert!(!can_be_said_to_be_missing(&long, "/"));
-        assert!(!can_be_said_to_be_missing(
-            &"ä".repeat(100),
-            "a virtual host of its own"
-        ));
-        assert!(can_be_said_to_be_missing(&ascii, "/"));
-        assert!(!can_be_said_to_be_missing(&ascii, "ä"));
     }
 
     #[test]

@@ -1,6 +1,8 @@
-//! The sizes that one connection's broker accepts, as far as they are known. They are learned once, and forgotten with the connection.
+//! The sizes, and lengths of names, that one connection's broker accepts, as far as they are known. They are learned once, and forgotten with the connection.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::NameLimit;
 
 /// The largest frame we accept. If the server sets no limit, lapin would allocate without bound.
 pub(super) const FRAME_MAX: u32 = 131_072;
@@ -26,6 +28,7 @@ pub(crate) const USUAL_HEADER_ROOM: usize = header_room(FRAME_MAX);
 #[derive(Debug)]
 pub(crate) struct Limits {
     frame_max: u32,
+    names: NameLimit,
     /// The largest body that it has accepted.
     taken: AtomicUsize,
     /// The largest body that it would accept; known after it has refused one.
@@ -37,9 +40,21 @@ impl Limits {
     pub(crate) fn new(frame_max: u32) -> Self {
         Self {
             frame_max,
+            names: NameLimit::NONE,
             taken: AtomicUsize::new(0),
             largest: AtomicUsize::new(usize::MAX),
         }
+    }
+
+    /// With this limit of names.
+    pub(super) fn with_names(mut self, names: NameLimit) -> Self {
+        self.names = names;
+        self
+    }
+
+    /// How long the names of queues and exchanges may be.
+    pub(crate) fn names(&self) -> NameLimit {
+        self.names
     }
 
     pub(crate) fn frame_max(&self) -> u32 {

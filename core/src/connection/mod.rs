@@ -12,6 +12,7 @@ mod limits;
 mod liveness;
 mod log_redaction;
 mod login;
+mod name_limit;
 mod probe_connection;
 mod queue_type_probe;
 mod ready_count;
@@ -39,13 +40,14 @@ pub use server::Server;
 pub(crate) use amqp_connection::Connection;
 pub(crate) use amqp10::Session10;
 pub(crate) use channel::{
-    LINGER, OpenChannel, ask, is_one_channel_too_many, is_out_of_channels, passive_declare,
+    LINGER, OpenChannel, ask, is_one_channel_too_many, is_out_of_channels, look, passive_declare,
 };
 pub(crate) use error_mapping::{
-    Operation, broker_says, can_be_said_to_be_missing, consumer_timeout, is_internal_error,
-    is_locked, is_one_consumer_too_many, refusal, size_limit,
+    Operation, broker_says, consumer_timeout, is_internal_error, is_locked,
+    is_one_consumer_too_many, refusal, size_limit,
 };
 pub(crate) use limits::{Limits, USUAL_HEADER_ROOM, header_room};
+pub(crate) use name_limit::NameLimit;
 pub(crate) use probe_connection::ProbeConnection;
 pub(crate) use queue_type_probe::{ProbedQueueType, kind_of};
 pub(crate) use ready_count::{QueueCount, ReadyCounter, is_doubtful, leaderless};

@@ -20,7 +20,10 @@ pub(crate) enum ProbedQueueType {
     Stream,
 }
 
-/// Asks for the type; `None` if the broker does not tell, or would make a consumer. The channel is closed then.
+/// The longest of the refusals, without the names of the queue and the virtual host.
+const REFUSAL: &str = "PRECONDITION_FAILED - invalid arg 'x-stream-offset' for queue '' in vhost '' of queue type rabbit_classic_queue";
+
+/// Asks for the type; `None` if the broker does not tell, or would make a consumer. The channel is closed if it was asked.
 ///
 /// # Errors
 /// [`ErrorKind::AccessRefused`] without permission to read the queue, and those that may pass.
@@ -29,7 +32,9 @@ pub(crate) async fn kind_of(
     channel: &Channel,
     queue: ShortString,
 ) -> Result<Option<ProbedQueueType>> {
-    if !connection.server().capabilities().refuses_offsets {
+    let names = connection.limits().names();
+    let capabilities = connection.server().capabilities();
+    if !capabilities.refuses_offsets || !names.can_say(REFUSAL, queue.as_str()) {
         return Ok(None);
     }
     let mut offset = FieldTable::default();

@@ -113,7 +113,7 @@ impl ReadyCounter {
         queue: &ShortString,
     ) -> Result<QueueCount> {
         let channel = connection.channel().await?;
-        let found = passive_declare(channel.lapin(), queue.clone()).await?;
+        let found = passive_declare(&channel, queue.clone()).await?;
         if !is_doubtful(&found) {
             channel.close().await;
             return Ok(QueueCount { found, doubt: None });
@@ -147,10 +147,10 @@ impl ReadyCounter {
         loop {
             let why = match self.prove(queue).await? {
                 // Its consumers may hold everything; its leader knows by now who they are.
-                EmptyProof::Empty => return passive_declare(channel.lapin(), queue.clone()).await,
+                EmptyProof::Empty => return passive_declare(channel, queue.clone()).await,
                 proof @ (EmptyProof::Filled | EmptyProof::Led) => {
                     for _ in 0..LOOKS {
-                        found = passive_declare(channel.lapin(), queue.clone()).await?;
+                        found = passive_declare(channel, queue.clone()).await?;
                         if !is_doubtful(&found) {
                             break;
                         }
@@ -168,7 +168,7 @@ impl ReadyCounter {
                 }
                 EmptyProof::Leaderless(why) => {
                     // Or it has a message by now that cannot be delivered, and each question counts as a delivery of that.
-                    if let Ok(seen) = passive_declare(channel.lapin(), queue.clone()).await
+                    if let Ok(seen) = passive_declare(channel, queue.clone()).await
                         && !is_doubtful(&seen)
                     {
                         found = seen;

@@ -26,12 +26,9 @@ use super::{
 };
 use crate::{
     Client, Error, ErrorKind, Result,
-    connection::{can_be_said_to_be_missing, passive_declare},
+    connection::passive_declare,
     publish::Job,
-    retry::{
-        CopyHeaders, MAX_DELAY, Origin, Outcome, ParkReason, Policy, Rule, headers,
-        waiting_headers_cut,
-    },
+    retry::{CopyHeaders, Origin, Outcome, ParkReason, Policy, Rule, headers, waiting_headers_cut},
     telemetry::{Event, HOST},
     topology::{self, DelayQueues, Detour, check_waiting},
 };
@@ -124,7 +121,7 @@ impl Retrier {
         let options = Consumer::new(queue).dlx(true);
         options.validate()?;
         check_waiting(client.server(), client.options().queue_type)?;
-        check_name(&client, &options.queue)?;
+        client.check_family(&options.queue)?;
         let waits = DelayQueues::new(
             Arc::clone(client.addresses()),
             options.queue.clone(),
@@ -208,7 +205,7 @@ impl Retrier {
             Err(Error::new(ErrorKind::ConnectionLost, why))
         })?;
         let channel = client.probe_connection().channel().await?;
-        let looked = passive_declare(channel.lapin(), wire_queue.clone()).await;
+        let looked = passive_declare(&channel, wire_queue.clone()).await;
         channel.close().await;
         let there = match looked {
             Ok(_) => true,
@@ -379,20 +376,6 @@ impl Retrier {
 }
 
 /// Refuses a queue if the broker could not say that it, or a queue made for it, is missing: each question would cost a connection.
-fn check_name(client: &Client, queue: &str) -> Result<()> {
-    let longest = topology::waiting_queue(queue, MAX_DELAY);
-    if client.server().capabilities().cuts_long_refusals
-        || can_be_said_to_be_missing(&longest, client.addresses().vhost())
-    {
-        return Ok(());
-    }
-    Err(Error::new(
-        ErrorKind::TooLarge,
-        "the name of its queue is not ASCII and so long that RabbitMQ 4 cannot say whether the waiting and parking queues made for it exist; \
-         use a shorter name, or ASCII",
-    ))
-}
-
 impl fmt::Debug for Retrier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Retrier")

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{Consumer, Pause};
 use crate::{
     Error, ErrorKind, MAX_DELAY, Result,
+    connection::NameLimit,
     retry::format_duration,
     topology::{self, WorkQueue},
 };
@@ -41,8 +42,7 @@ impl Consumer {
             ));
         }
         if self.has_dlx() {
-            // The longest name that is made from it.
-            topology::name(&topology::waiting_queue(&self.queue, MAX_DELAY))?;
+            topology::check_family(&self.queue, NameLimit::NONE)?;
         }
         if !self.has_dlx() && !matches!(self.work_queue, None | Some(WorkQueue::Existing)) {
             return bad(

@@ -69,7 +69,7 @@ async fn entered(
 }
 
 /// Checks that a look changes nothing in a waiting queue, and returns whether it is a classic queue, which counts no deliveries. If this
-/// user may not ask, the queue counts as fine.
+/// user may not ask, or the broker could not say, the queue counts as fine.
 ///
 /// # Errors
 /// [`ErrorKind::Mismatch`] for an auto-delete queue, which the look would delete, and for a stream; those of a lost connection.
@@ -98,6 +98,11 @@ async fn is_classic(connection: &Connection, waiting: &ShortString) -> Result<bo
 /// Whether the queue is deleted with its last consumer. AMQP shows that only in the refusal of a declaration: first whether the queue is
 /// durable, then this. The declaration has an impossible argument, so that it creates nothing if the queue is gone meanwhile.
 async fn is_auto_delete(connection: &Connection, waiting: &ShortString) -> Result<bool> {
+    const REFUSAL: &str = "PRECONDITION_FAILED - inequivalent arg 'auto_delete' for queue '' in vhost '': received 'false' but current is 'true'";
+    let names = connection.limits().names();
+    if !names.can_say(REFUSAL, waiting.as_str()) {
+        return Ok(false);
+    }
     let mut impossible = FieldTable::default();
     impossible.insert(
         ShortString::from("x-message-ttl"),
@@ -141,7 +146,7 @@ pub(crate) async fn count(
     let deadline = Instant::now() + PUT_BACK;
     while Instant::now() < deadline {
         sleep(PUT_BACK / 20).await;
-        let found = passive_declare(channel.lapin(), waiting.clone()).await?;
+        let found = passive_declare(&channel, waiting.clone()).await?;
         if found.consumer_count() == 0 {
             break;
         }

@@ -244,7 +244,7 @@ impl Source {
             }
             // Another consumer may have taken what was counted. Asked twice, because the first answer may overtake a delivery; everything
             // sent before the second answer has arrived by then.
-            let found = passive_declare(self.channel.lapin(), self.queue.clone()).await?;
+            let found = passive_declare(&self.channel, self.queue.clone()).await?;
             let ready = found.message_count();
             // We are a consumer. If the queue knows of none, it has no leader now, and is not empty because of that.
             let lost = is_doubtful(&found);
@@ -387,7 +387,7 @@ impl Source {
         if self.settled.0 > 0 {
             self.ready().await?;
             for channel in &self.earlier {
-                passive_declare(channel.lapin(), self.queue.clone()).await?;
+                passive_declare(channel, self.queue.clone()).await?;
             }
         }
         self.check()
@@ -421,7 +421,7 @@ impl Source {
         while self.stream.is_some() && !cancelling.may_go(self.window.is_used_up(), Instant::now())
         {
             sleep(cancelling.pause()).await;
-            let found = passive_declare(self.channel.lapin(), self.queue.clone()).await?;
+            let found = passive_declare(&self.channel, self.queue.clone()).await?;
             // We are a consumer: a queue without a leader says that it is empty, and a delivery may be on its way all the same.
             match is_doubtful(&found) {
                 true => cancelling.has_timed_out(),
@@ -438,7 +438,7 @@ impl Source {
 
     /// How many messages are ready in the queue.
     pub(super) async fn ready(&self) -> Result<u32> {
-        let found = passive_declare(self.channel.lapin(), self.queue.clone()).await?;
+        let found = passive_declare(&self.channel, self.queue.clone()).await?;
         Ok(found.message_count())
     }
 
@@ -454,7 +454,7 @@ impl Source {
         let own = cancelled + usize::from(self.stream.is_some() || (last && !classic));
         let own = u32::try_from(own).unwrap_or(u32::MAX);
         loop {
-            let found = passive_declare(self.channel.lapin(), self.queue.clone()).await?;
+            let found = passive_declare(&self.channel, self.queue.clone()).await?;
             let others = found.consumer_count().saturating_sub(own);
             if others <= known || Instant::now() >= deadline {
                 return Ok(others.max(known));
@@ -519,7 +519,7 @@ impl Source {
         };
         let deadline = Instant::now() + PUT_BACK;
         let mut short = 0;
-        while let Ok(found) = passive_declare(channel.lapin(), self.queue.clone()).await {
+        while let Ok(found) = passive_declare(&channel, self.queue.clone()).await {
             let is_known = found.consumer_count() > others;
             short = match found.consumer_count() {
                 0 => self.unsettled.saturating_sub(found.message_count()),

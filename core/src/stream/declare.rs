@@ -26,7 +26,7 @@ pub(crate) async fn make(
 ) -> Result<()> {
     let wire = name(queue)?;
     let channel = connection.channel().await?;
-    let found = passive_declare(channel.lapin(), wire.clone()).await;
+    let found = passive_declare(&channel, wire.clone()).await;
     let mut arguments = FieldTable::default();
     arguments.insert(
         "x-queue-type".into(),

@@ -31,8 +31,8 @@ use lapin::{
 use tokio::time::timeout;
 use tracing::debug;
 
-/// Longer names that are not ASCII cost the connection in some refusals.
-const LONGEST_NOT_ASCII: usize = 200;
+/// The answer for a marker that is bound, without the names of the queue and the virtual host.
+const IN_USE: &str = "PRECONDITION_FAILED - exchange '' in vhost '' in use";
 
 /// Whether the marker of a queue is bound. An exchange of its name that is not bound is deleted, unless it is somebody else's.
 ///
@@ -176,7 +176,7 @@ pub(crate) async fn mark(connection: &Connection, queue: &str) -> Result<()> {
 
 fn wire_name(connection: &Connection, queue: &str) -> Result<ShortString> {
     let is_known = connection.server().is_rabbitmq();
-    if !is_known || (!queue.is_ascii() && queue.len() > LONGEST_NOT_ASCII) {
+    if !is_known || !connection.limits().names().can_say(IN_USE, queue) {
         let why = format!("the queue `{queue}` has no marker");
         return Err(Error::new(ErrorKind::AccessRefused, why));
     }

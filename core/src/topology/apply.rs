@@ -90,6 +90,8 @@ pub(crate) async fn apply_some(
         asked: None,
         services: None,
     };
+    let names = connection.limits().names();
+    items.iter().try_for_each(|item| names.check(item.name()))?;
     let mut findings = Vec::with_capacity(items.len());
     if mode == Mode::Apply
         && let Some(work) = items.iter().find(|item| item.is_work_queue())
@@ -240,6 +242,18 @@ const TYPE: &str = "x-queue-type";
 /// Of a queue with a longer name, the type would be cut off the refusal that tells it.
 const LONGEST_WITH_TYPE: usize = 100;
 
+/// That refusal, without the names of the queue and the virtual host.
+const TYPE_REFUSAL: &str = "PRECONDITION_FAILED - invalid arg 'x-message-ttl' for queue '' in vhost '' of queue type rabbit_classic_queue";
+
+/// The answer for a queue with other arguments, without the names of the queue and the virtual host. The values may be longer.
+const DIFFERS: &str = "PRECONDITION_FAILED - inequivalent arg 'x-delivery-limit' for queue '' in vhost '': received the value '1000000000' of type \
+                       'long' but current is none";
+
+/// Whether the broker can say in what a queue differs from what is declared. Otherwise a difference costs the connection.
+pub(super) fn can_say_what_differs(connection: &Connection, queue: &str) -> bool {
+    connection.limits().names().can_say(DIFFERS, queue)
+}
+
 fn is_a_stream(queue: &str) -> String {
     format!(
         "the queue `{queue}` is a stream, which cannot be a work queue: acknowledged messages stay in it, and requeued ones reach \
@@ -300,7 +314,7 @@ impl Broker<'_> {
     async fn refuse_early(&mut self, work: &Item) -> Result<()> {
         let queue = work.name();
         let wire = name(queue)?;
-        match passive_declare(self.channel().await?.lapin(), wire).await {
+        match passive_declare(self.channel().await?, wire).await {
             Ok(_) => {
                 if self.type_of(queue).await? == Some(ProbedQueueType::Stream) {
                     return Err(Error::new(ErrorKind::Mismatch, is_a_stream(queue)));
@@ -317,7 +331,7 @@ impl Broker<'_> {
     async fn queue(&mut self, lookup: QueueLookup<'_>, mode: Mode) -> Result<Status> {
         let queue = lookup.queue;
         let wire = name(queue)?;
-        let looked = passive_declare(self.channel().await?.lapin(), wire.clone()).await;
+        let looked = passive_declare(self.channel().await?, wire.clone()).await;
         let is_ours_to_make = !matches!(lookup.missing, Missing::Refused | Missing::Gone);
         let makes = mode == Mode::Apply && is_ours_to_make;
         let present = match looked {
@@ -392,6 +406,11 @@ impl Broker<'_> {
         if lookup.arguments.contains_key(TYPE)
             || !capabilities.tells_default_type
             || lookup.queue.len() > LONGEST_WITH_TYPE
+            || !self
+                .connection
+                .limits()
+                .names()
+                .can_say(TYPE_REFUSAL, lookup.queue)
         {
             return Ok(());
         }
@@ -475,8 +494,12 @@ impl Broker<'_> {
     }
 
     /// Whether a queue is deleted with its last consumer. AMQP shows that only in the refusal of a declaration: first whether the queue is
-    /// durable, then this, then its arguments. A user who may not declare it does not find out.
+    /// durable, then this, then its arguments. A user who may not declare it does not find out, and neither does anybody of a name that is too
+    /// long for these refusals.
     async fn is_auto_delete(&mut self, lookup: &QueueLookup<'_>) -> Result<bool> {
+        if !can_say_what_differs(self.connection, lookup.queue) {
+            return Ok(false);
+        }
         // A quorum queue must be durable, so none of these declarations can create one that is not.
         let mut quorum = FieldTable::default();
         quorum.insert(
@@ -547,6 +570,7 @@ impl Broker<'_> {
             passive: true,
             ..durable
         };
+        self.connection.limits().names().check(exchange)?;
         let wire = name(exchange)?;
         let custom = || ExchangeKind::Custom(kind.to_owned());
         let channel = self.channel().await?.lapin();

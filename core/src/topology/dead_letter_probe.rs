@@ -240,7 +240,7 @@ async fn tried(connection: &Connection, probe: ShortString) -> Result<bool> {
             next = match next {
                 ProbeStep::Publish => questions.published(accepts(connection, &probe).await?),
                 ProbeStep::Look => {
-                    let looked = passive_declare(channel.lapin(), probe.clone()).await?;
+                    let looked = passive_declare(&channel, probe.clone()).await?;
                     questions.step_after_count(looked.message_count())
                 }
                 ProbeStep::Done(answer) => {

@@ -49,7 +49,8 @@ pub use plan::{
     work_queue_of,
 };
 pub(crate) use plan::{
-    NOBODY, dropped, existing, name, parking as parking_item, unreadable, waiting, waits_for,
+    NOBODY, check_family, dropped, existing, name, parking as parking_item, unreadable, waiting,
+    waits_for,
 };
 #[cfg(test)]
 pub(crate) use queue_age::QueueAge;

@@ -5,7 +5,7 @@ use tracing::warn;
 
 use super::{
     Finding, Item, Plan, QueueType, Status,
-    apply::{Mode, apply},
+    apply::{Mode, apply, can_say_what_differs},
     plan::{exact_parking, parking_itself, parking_queue},
 };
 use crate::{ErrorKind, Result, connection::Connection};
@@ -33,13 +33,16 @@ pub(crate) async fn check_parking(connection: &Connection, parking: &str) -> Res
     }
 }
 
-/// Looks at `parking`, the parking queue of `queue`. Both are the same for a foreign dead-letter queue. What this user may not ask counts
-/// as unknown.
+/// Looks at `parking`, the parking queue of `queue`. Both are the same for a foreign dead-letter queue. What this user may not ask, or the
+/// broker could not say, counts as unknown.
 pub(crate) async fn inspect_parking(
     connection: &Connection,
     queue: &str,
     parking: &str,
 ) -> Inspection {
+    if !can_say_what_differs(connection, parking) {
+        return Inspection::default();
+    }
     let quorum = difference(connection, parking, QueueType::Quorum).await;
     let Ok(Some(as_quorum)) = quorum else {
         return Inspection::default();

@@ -5,7 +5,7 @@ use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 
 use super::{Finding, Status};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, MAX_DELAY, Result, connection::NameLimit};
 
 /// The type of the waiting and parking queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -372,6 +372,15 @@ pub fn work_queue_of(name: &str) -> Option<&str> {
 pub(crate) fn waits_for(queue: &str, name: &str) -> Option<Duration> {
     let ms = name.strip_prefix(queue)?.strip_prefix(".retry.")?;
     ms.parse().ok().map(Duration::from_millis)
+}
+
+/// Checks the name of a work queue together with all names that may be made from it.
+///
+/// # Errors
+/// [`ErrorKind::TooLarge`].
+pub(crate) fn check_family(queue: &str, names: NameLimit) -> Result<()> {
+    let longest = waiting_queue("", MAX_DELAY).len();
+    names.check_with(queue, longest)
 }
 
 /// A name for AMQP: at most 255 bytes.

@@ -21,6 +21,7 @@ mod log_capture;
 mod logins;
 mod messages;
 mod missing_waiting_queues;
+mod names;
 mod network;
 mod options;
 mod outages;

@@ -27,7 +27,7 @@ use crate::{
         OneByOneProgress,
         mutants::{self, Mutant},
     },
-    topology::{ReturnDelays, unreadable_queue},
+    topology::{ReturnDelays, name, unreadable_queue},
 };
 
 /// So many connections in a row may end because of a message that was found, or that may be anywhere. RabbitMQ counts each as a delivery of
@@ -643,8 +643,9 @@ async fn ready(client: &Client, connection: &Connection, queue: &ShortString) ->
 /// How many messages of this queue were moved and are still there, if that can be found out. Each look at a missing queue costs its connection
 /// the number of a channel, so that must not be the one that consumes.
 async fn aside(client: &Client, queue: &str) -> Option<u32> {
+    let unreadable = name(&unreadable_queue(queue)).ok()?;
     let channel = client.probe_connection().channel().await.ok()?;
-    let scanned = passive_declare(channel.lapin(), unreadable_queue(queue).into()).await;
+    let scanned = passive_declare(&channel, unreadable).await;
     channel.close().await;
     match scanned {
         Ok(found) => Some(found.message_count()),

@@ -4,8 +4,8 @@ mod pump;
 
 use pump::{Link, Rules};
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -35,6 +35,7 @@ pub struct CutProxy {
     rules: Arc<watch::Sender<Rules>>,
     accepted: Arc<AtomicUsize>,
     open: Arc<AtomicUsize>,
+    closes: Arc<Mutex<Vec<u16>>>,
     listening: JoinHandle<()>,
 }
 
@@ -67,18 +68,21 @@ impl CutProxy {
             .expect("an amqp URL may have any port");
         let rules = Arc::new(watch::Sender::new(Rules::default()));
         let (accepted, open) = (Arc::default(), Arc::default());
+        let closes = Arc::default();
         let listening = tokio::spawn(listen(
             listener,
             targets.into(),
             rules.clone(),
             Arc::clone(&accepted),
             Arc::clone(&open),
+            Arc::clone(&closes),
         ));
         CutProxy {
             url,
             rules,
             accepted,
             open,
+            closes,
             listening,
         }
     }
@@ -140,6 +144,14 @@ impl CutProxy {
     pub fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
+
+    /// The codes with which the broker has closed connections so far, such as 541 (AMQP `connection.close`).
+    ///
+    /// # Panics
+    /// When a connection has panicked.
+    pub fn close_codes(&self) -> Vec<u16> {
+        self.closes.lock().expect("no connection panicked").clone()
+    }
 }
 
 impl Drop for CutProxy {
@@ -188,10 +200,12 @@ async fn listen(
     rules: Arc<watch::Sender<Rules>>,
     accepted: Arc<AtomicUsize>,
     open: Arc<AtomicUsize>,
+    closes: Arc<Mutex<Vec<u16>>>,
 ) {
     while let Ok((client, _)) = listener.accept().await {
         let next = accepted.fetch_add(1, Ordering::Relaxed);
         let (rules, targets, open) = (rules.subscribe(), Arc::clone(&targets), Arc::clone(&open));
+        let closes = Arc::clone(&closes);
         let since = rules.borrow().clone();
         if since.refuse {
             pump::reset(&client);
@@ -208,6 +222,7 @@ async fn listen(
                 broker,
                 rules,
                 since,
+                closes,
             }
             .run()
             .await;

@@ -2,6 +2,7 @@
 
 use super::Direction;
 use std::io;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -69,6 +70,8 @@ pub(super) struct Link {
     pub(super) rules: watch::Receiver<Rules>,
     /// The rules when the connection came; what was cut before does not concern it.
     pub(super) since: Rules,
+    /// With which codes the broker has closed connections.
+    pub(super) closes: Arc<Mutex<Vec<u16>>>,
 }
 
 enum End {
@@ -82,8 +85,8 @@ impl Link {
         let (from_client, to_client) = self.client.split();
         let (from_broker, to_broker) = self.broker.split();
         let end = tokio::select! {
-            ended = pump(from_client, to_broker, Direction::ToBroker, self.rules.clone()) => as_seen(ended),
-            ended = pump(from_broker, to_client, Direction::ToClient, self.rules.clone()) => as_seen(ended),
+            ended = pump(from_client, to_broker, Direction::ToBroker, self.rules.clone(), None) => as_seen(ended),
+            ended = pump(from_broker, to_client, Direction::ToClient, self.rules.clone(), Some(self.closes)) => as_seen(ended),
             end = ended_by_rule(self.rules.clone(), &self.since) => end,
         };
         if matches!(end, End::Reset) {
@@ -123,8 +126,10 @@ async fn pump(
     mut to: impl AsyncWriteExt + Unpin,
     direction: Direction,
     mut rules: watch::Receiver<Rules>,
+    closes: Option<Arc<Mutex<Vec<u16>>>>,
 ) -> io::Result<()> {
     let mut piece = vec![0; 64 * 1024];
+    let mut close_codes = CloseCodes::default();
     let mut left = BytesUntilCut::new(&rules.borrow().way(direction));
     loop {
         // While stalled nothing is read, so that the sender's buffers fill as they would with a dead peer.
@@ -132,6 +137,10 @@ async fn pump(
         let read = from.read(&mut piece).await?;
         if read == 0 {
             return Ok(());
+        }
+        if let Some(closes) = &closes {
+            let found = close_codes.in_next(&piece[..read]);
+            closes.lock().expect("no connection panicked").extend(found);
         }
         let delay = rules.borrow().way(direction).delay;
         tokio::time::sleep(delay).await;
@@ -142,6 +151,32 @@ async fn pump(
             // A clean close, so that the first half of what was cut surely arrives.
             return to.shutdown().await;
         }
+    }
+}
+
+/// The method `connection.close` (10, 50).
+const CONNECTION_CLOSE: [u8; 4] = [0, 10, 0, 50];
+
+/// Finds the codes of `connection.close` in what a broker sends, whose pieces may end anywhere.
+#[derive(Default)]
+struct CloseCodes {
+    /// The end of the last piece, in which a method may have begun.
+    tail: Vec<u8>,
+}
+
+impl CloseCodes {
+    fn in_next(&mut self, piece: &[u8]) -> Vec<u16> {
+        const LENGTH: usize = CONNECTION_CLOSE.len() + 2;
+        self.tail.extend_from_slice(piece);
+        let found = self
+            .tail
+            .windows(LENGTH)
+            .filter(|bytes| bytes.starts_with(&CONNECTION_CLOSE))
+            .map(|bytes| u16::from_be_bytes([bytes[4], bytes[5]]))
+            .collect();
+        let behind = self.tail.len().saturating_sub(LENGTH - 1);
+        self.tail.drain(..behind);
+        found
     }
 }
 
