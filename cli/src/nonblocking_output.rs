@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::watch;
 
-use crate::counted;
+use crate::plural;
 
 /// Bytes that may wait for a reader.
 const ROOM: usize = 1024 * 1024;
@@ -40,8 +40,8 @@ pub(crate) fn start() {
     });
     ERR.get_or_init(|| {
         let remark = |count| {
-            let lines = counted::plural(count, "line is", "lines are");
-            let them = counted::plural(count, "it", "them");
+            let lines = plural::word(count, "line is", "lines are");
+            let them = plural::word(count, "it", "them");
             format!("{count} {lines} missing here: nobody read {them} in time")
         };
         NonblockingOutput::to(io::stderr(), true, ROOM, remark)
@@ -64,8 +64,8 @@ pub(crate) fn finish() {
     let missing = out().map_or(0, |nonblocking| nonblocking.finish(until));
     let Some(err) = err() else { return };
     if missing > 0 {
-        let lines = counted::plural(missing, "line is", "lines are");
-        let them = counted::plural(missing, "it", "them");
+        let lines = plural::word(missing, "line is", "lines are");
+        let them = plural::word(missing, "it", "them");
         let told = format!("{missing} {lines} not on standard output: nobody read {them}\n");
         let _ = err.say(told.into_bytes()); // when it is closed there is nobody left to tell
     }

@@ -19,7 +19,6 @@ use super::{
     summary::Summary,
 };
 use crate::{
-    counted,
     error::CliError,
     global::Global,
     management::Management,
@@ -539,7 +538,7 @@ impl<'a> Apply<'a> {
         let done = match (is_replay, &self.kept_in) {
             (true, _) => format!(
                 "{} replayed that it does not name, and parked as well",
-                counted::messages(sent)
+                plural::messages(sent)
             ),
             (false, Some(queue)) => format!(
                 "what it does not name was not {}; {sent} copies of it are in {}",

@@ -7,13 +7,12 @@ use retryrmq::{UnreadableMessage, terminal_escape};
 use serde_json::{Value, json};
 
 use crate::{
-    counted,
     error::CliError,
     exit::Exit,
     global::Global,
     json::{base64, harmless},
     output::{Column, Output, TextStyle},
-    prompt, time_format,
+    plural, prompt, time_format,
 };
 
 /// Look at messages that RabbitMQ cannot deliver over AMQP 0-9-1, take them out of a queue, or drop them
@@ -198,7 +197,7 @@ async fn take(options: Take, global: &Global, output: &Output) -> Result<Exit, C
     } else {
         output.line(&format!(
             "{} moved from {} to {}",
-            counted::messages(causes.len() as u64),
+            plural::messages(causes.len() as u64),
             terminal_escape::line(from),
             terminal_escape::line(&unreadable.name())
         ))?;
@@ -234,7 +233,7 @@ JSON: queue, name and dropped (a number). Exits with 3 if there is none with suc
 async fn drop(options: Drop, global: &Global, output: &Output) -> Result<Exit, CliError> {
     let question = format!(
         "Drop {} of {} for good?",
-        counted::messages(options.ids.len() as u64),
+        plural::messages(options.ids.len() as u64),
         options.queue
     );
     if !options.yes && !prompt::agreed(&question).await? {
@@ -255,7 +254,7 @@ async fn drop(options: Drop, global: &Global, output: &Output) -> Result<Exit, C
     } else {
         output.line(&format!(
             "{} dropped from {}",
-            counted::messages(dropped as u64),
+            plural::messages(dropped as u64),
             terminal_escape::line(&unreadable.name())
         ))?;
     }
