@@ -169,7 +169,7 @@ impl Handle {
     }
 
     /// Tells that a queue is in trouble, or out of it. Never waits. `false`: there is no room, so tell it again later. It leaves half of the
-    /// room to what [`tell`](Self::tell) hears, which is told once.
+    /// room to what [`send`](Self::send) hears, which is told once.
     pub fn report_trouble(&self, trouble: QueueTrouble) -> bool {
         let told = JudgeInput::Happened(Box::new(ServiceEvent::Troubled(trouble)), 0);
         let is_taken = self.told.capacity() > TOLD / 2 && self.told.try_send(told).is_ok();
