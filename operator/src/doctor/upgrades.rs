@@ -20,8 +20,8 @@ pub(super) fn deprecated_in_use(all: &Snapshot) -> Vec<Finding> {
                 format!(": {}", feature.page)
             }
         ),
-        // With `--used`, RabbitMQ 4.3 lists nothing at all.
-        fix: "rabbitmqctl list_deprecated_features name state doc_url   # no command of the broker mends it: change the programs or settings that use the feature".to_owned(),
+        // With `--used`, RabbitMQ 4.3 lists nothing at all. 4.0 has no column `state`.
+        fix: "rabbitmqctl list_deprecated_features name deprecation_phase doc_url   # no command of the broker mends it: change the programs or settings that use the feature".to_owned(),
     });
     found.collect()
 }
