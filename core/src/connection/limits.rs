@@ -1,4 +1,5 @@
-//! The sizes, and lengths of names, that one connection's broker accepts, as far as they are known. They are learned once, and forgotten with the connection.
+//! The sizes, and lengths of names, that one connection's broker accepts, as far as they are known. They are learned once, and forgotten with
+//! the connection.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -20,8 +20,8 @@ use tokio::{task::JoinSet, time::sleep};
 use crate::{
     connecting::{host_and_port, refused},
     fixture::{
-        DEADLINE, Observations, PARKED, QUEUE, id, parked, policy, settled_at, start, table, take,
-        text,
+        DEADLINE, Observations, PARKED, QUEUE, id, ms, parked, policy, settled_at, start, table,
+        take, text,
     },
     log_capture,
 };
@@ -371,6 +371,44 @@ async fn more_queues_may_take_copies_than_a_user_has_channels() {
         let url = format!("amqp://few:few@{}/%2f", host_and_port(&node));
         let client = Client::connect(&url).await.unwrap();
         every_delay_is_reached(&node, client, &format!("{broker}, a user's limit")).await;
+    })
+    .await;
+}
+
+/// Whatever needs a channel says what it lacks, rather than waiting for one.
+#[tokio::test]
+async fn a_user_without_any_channel_is_told_which_limit_it_is() {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
+        let node = broker.own_node(&[]).await;
+        node.connect().await.declare(QUEUE, QueueType::Quorum).await;
+        node.ctl(&["add_user", "none", "none"]).await;
+        node.ctl(&["set_permissions", "none", ".*", ".*", ".*"])
+            .await;
+        node.ctl(&["set_user_limits", "none", r#"{"max-channels": 0}"#])
+            .await;
+        let url = format!("amqp://none:none@{}/%2f", host_and_port(&node));
+        let client = Client::connect(&url).await.unwrap();
+        let consumer = client.consumer(QUEUE).dlx(true).retry(policy("fixed(1s)"));
+        let publish = Publish::to_queue(QUEUE, "x");
+        let parked = client.parked(QUEUE);
+        let answers = async {
+            [
+                ("subscribe", consumer.subscribe().await.err()),
+                ("publish", client.publish(publish.clone()).await.err()),
+                ("delay", client.publish(publish.delay(ms(100))).await.err()),
+                ("browse", parked.browse().await.err()),
+                ("totals", client.queue_totals([QUEUE]).await.err()),
+            ]
+        };
+        let answers = tokio::time::timeout(DEADLINE, answers).await;
+        for (what, error) in answers.expect("nothing waits for a channel") {
+            let error = error.unwrap_or_else(|| panic!("{what} needs a channel"));
+            assert_eq!(error.kind(), ErrorKind::Unreachable, "{what}: {error:?}");
+            let text = error.to_string();
+            assert!(text.contains("max-channels"), "{what}: {text}");
+        }
+        assert_eq!(node.connect().await.depth(QUEUE).await, Some(0));
+        client.close().await;
     })
     .await;
 }

@@ -44,3 +44,8 @@ async fn a_user_with_a_connection_too_few() {
 async fn a_user_with_as_many_channels_as_are_needed() {
     check(|_| Setting::user_limit("max-channels", 10)).await;
 }
+
+#[tokio::test]
+async fn a_user_without_any_channel() {
+    check(|_| Setting::user_limit("max-channels", 0).refused(&["max-channels"])).await;
+}
