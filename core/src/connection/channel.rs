@@ -174,14 +174,17 @@ pub(crate) async fn passive_declare(
     queue: ShortString,
 ) -> Result<lapin::Queue> {
     channel.limits.names().check(queue.as_str())?;
-    look(&channel.channel, queue).await
+    passive_declare_checked(&channel.channel, queue).await
 }
 
 /// The same, for a queue whose name was checked before.
 ///
 /// # Errors
 /// As of [`passive_declare`].
-pub(crate) async fn look(channel: &Channel, queue: ShortString) -> Result<lapin::Queue> {
+pub(crate) async fn passive_declare_checked(
+    channel: &Channel,
+    queue: ShortString,
+) -> Result<lapin::Queue> {
     let passive = QueueDeclareOptions {
         passive: true,
         ..QueueDeclareOptions::default()

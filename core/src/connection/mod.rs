@@ -40,7 +40,8 @@ pub use server::Server;
 pub(crate) use amqp_connection::Connection;
 pub(crate) use amqp10::Session10;
 pub(crate) use channel::{
-    LINGER, OpenChannel, ask, is_one_channel_too_many, is_out_of_channels, look, passive_declare,
+    LINGER, OpenChannel, ask, is_one_channel_too_many, is_out_of_channels, passive_declare,
+    passive_declare_checked,
 };
 pub(crate) use error_mapping::{
     Operation, broker_says, consumer_timeout, is_internal_error, is_locked,

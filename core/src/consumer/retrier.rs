@@ -375,7 +375,6 @@ impl Retrier {
     }
 }
 
-/// Refuses a queue if the broker could not say that it, or a queue made for it, is missing: each question would cost a connection.
 impl fmt::Debug for Retrier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Retrier")

@@ -28,7 +28,7 @@ use crate::{
     Error, ErrorKind, Result,
     connection::{
         Connection, LINGER, OpenChannel, Operation, StartedCall, ask, is_internal_error,
-        is_one_consumer_too_many, look, put_off, refusal,
+        is_one_consumer_too_many, passive_declare_checked, put_off, refusal,
     },
 };
 
@@ -207,7 +207,7 @@ impl Channel {
                 if !pause.is_zero() {
                     sleep(pause).await;
                 }
-                let looked = look(&channel, queue).await;
+                let looked = passive_declare_checked(&channel, queue).await;
                 Answer::Looked(consumer, looked.map(|queue| queue.message_count()))
             }));
             return;
@@ -402,7 +402,8 @@ impl Channel {
             Settlement::Sync(number) => {
                 let queue = self.queue.clone();
                 // Begun now, and so sent after the settlements.
-                let look = StartedCall::new(async move { look(&channel, queue).await });
+                let look =
+                    StartedCall::new(async move { passive_declare_checked(&channel, queue).await });
                 self.questions.push(Box::pin(async move {
                     Answer::Synced(number, look.answer().await.map(|_| ()))
                 }));
