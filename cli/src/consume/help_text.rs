@@ -117,8 +117,13 @@ The contract with URL (--http)
     retryrmqattempt, retryrmqretries, retryrmqlasterror, retryrmqfirstfailed
 
   A message that is a CloudEvent already (headers `cloudEvents:NAME`, or a
-  body of type application/cloudevents+json) stays it. A message whose
-  attributes exceed 4 KiB is sent in structured mode.
+  body of type application/cloudevents+json) stays it. A body with several
+  events, or in another format, is sent as it is, and in a batch as the data
+  of an event. Without a content type, the data is application/json or
+  text/plain if it is JSON or a text. In a batch, the attribute
+  contentencoding says how the data is compressed, and the other headers and
+  properties of the messages are left out. An event whose attributes exceed
+  3 KiB or 40 headers is sent in structured mode.
 
   The answer decides:
 

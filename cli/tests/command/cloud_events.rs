@@ -15,7 +15,7 @@ async fn publish(fixture: &Fixture, answer: &Value) {
     let json = BasicProperties::default().with_content_type("application/json".into());
     let plain = json
         .clone()
-        .with_message_id("plain".into())
+        .with_message_id("urn:a.b".into())
         .with_type("order.placed".into())
         .with_timestamp(1_795_000_000);
     let mut headers = FieldTable::default();
@@ -58,7 +58,7 @@ async fn a_message_is_an_event_in_binary_mode() {
                 .filter(|request| request.header("ce-id") == Some(id));
             of_it.collect::<Vec<_>>()
         };
-        let (plain, event) = (attempts("plain"), attempts("e-1"));
+        let (plain, event) = (attempts("urn:a.b"), attempts("e-1"));
         assert_eq!((plain.len(), event.len()), (2, 2));
         for (request, expected) in [
             (
@@ -114,7 +114,7 @@ async fn a_batch_is_a_batch_of_events_and_each_has_its_answer() {
         let done = consume(&fixture, 2, &endpoint.url("/"), &options)
             .await
             .exits(0);
-        of(&done, "handled", "plain");
+        of(&done, "handled", "urn:a.b");
         assert_eq!(of(&done, "parked", "event")["error"], "junk");
         let seen = endpoint.seen().remove(0);
         let kind = seen.header("content-type");
@@ -124,7 +124,7 @@ async fn a_batch_is_a_batch_of_events_and_each_has_its_answer() {
             events,
             json!([
                 {
-                    "specversion": "1.0", "id": "plain", "source": "/queues/orders", "type": "order.placed",
+                    "specversion": "1.0", "id": "urn:a.b", "source": "/queues/orders", "type": "order.placed",
                     "time": "2026-11-18T11:06:40Z", "subject": QUEUE, "datacontenttype": "application/json",
                     "retryrmqattempt": 1, "retryrmqretries": 0, "data": answer,
                 },

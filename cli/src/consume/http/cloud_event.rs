@@ -2,12 +2,11 @@
 //!
 //! A message that is a CloudEvent by the AMQP protocol binding stays that event. Any other becomes one of its id, type, time and routing key.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use retryrmq::Message;
-use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
 use super::{request, signature};
@@ -20,7 +19,21 @@ const STRUCTURED: &str = "application/cloudevents+json";
 /// and of a batch of them.
 const BATCH: &str = "application/cloudevents-batch+json";
 /// The attributes of binary mode at most, as headers. An event with more is sent in structured mode, which has no limit.
-const MOST_IN_HEADERS: usize = 4 * 1024;
+const MOST_IN_HEADERS: usize = 3 * 1024;
+/// How many they are at most: some servers take a hundred headers, and the request has others.
+const MOST_HEADERS: usize = 40;
+/// What begins the names of the attributes of an attempt.
+const OURS: &str = "retryrmq";
+/// The attributes whose type is a text, whatever the message has. (The others of the specification are not ours to convert.)
+const TEXTS: [&str; 7] = [
+    "dataschema",
+    "id",
+    "source",
+    "specversion",
+    "subject",
+    "time",
+    "type",
+];
 /// An error at most, in characters.
 const MOST_OF_ERROR: usize = 256;
 
@@ -67,6 +80,14 @@ impl CloudEvents {
         }
         if let Some(attributes) = event.in_headers() {
             headers.extend(attributes);
+            match event.content_type() {
+                Some(kind) => {
+                    if let Ok(kind) = HeaderValue::from_str(&kind) {
+                        headers.insert(CONTENT_TYPE, kind);
+                    }
+                }
+                None => _ = headers.remove(CONTENT_TYPE),
+            }
             return (headers, event.body.to_vec());
         }
         headers.remove(CONTENT_ENCODING);
@@ -92,7 +113,10 @@ impl CloudEvents {
             value.filter(|text| !text.is_empty())
         };
         let defaults = Defaults {
-            id: signature::id(message.message_id()),
+            id: match message.message_id().filter(|id| !id.is_empty()) {
+                Some(id) => id.to_owned(),
+                None => signature::id(None),
+            },
             source: self.source.clone().unwrap_or_else(|| {
                 format!("/queues/{}", utf8_percent_encode(message.queue(), IN_PATHS))
             }),
@@ -108,7 +132,7 @@ impl CloudEvents {
         attempt.insert("retryrmqretries".to_owned(), json!(message.retries()));
         if let Some(error) = message.last_error() {
             let error: String = error.chars().take(MOST_OF_ERROR).collect();
-            attempt.insert("retryrmqlasterror".to_owned(), json!(error));
+            attempt.insert("retryrmqlasterror".to_owned(), json!(printable(&error)));
         }
         if let Some(time) = message.first_failed_at().and_then(time_format::rfc3339) {
             attempt.insert("retryrmqfirstfailed".to_owned(), json!(time));
@@ -117,9 +141,8 @@ impl CloudEvents {
             attributes: attributes(&headers, defaults),
             attempt,
             content_type: text(properties.content_type()),
-            is_encoded: text(properties.content_encoding()).is_some_and(|encoding| {
-                // Kombu writes a character set there.
-                !encoding.eq_ignore_ascii_case("utf-8")
+            coding: text(properties.content_encoding()).filter(|coding| {
+                request::is_coding(coding) && !coding.eq_ignore_ascii_case("identity")
             }),
             body: message.body(),
         }
@@ -148,22 +171,27 @@ fn attributes(headers: &Map<String, Value>, defaults: Defaults<'_>) -> Map<Strin
         if let Some(name) = name.filter(|name| is_attribute(name))
             && let Some(value) = scalar(value)
         {
+            let value = match value {
+                Value::String(_) => value,
+                value if TEXTS.contains(&name) => json!(value.to_string()),
+                value => value,
+            };
             all.entry(name).or_insert(value);
         }
     }
     let is_event = all.contains_key("specversion");
     let required = [
         ("specversion", json!("1.0")),
-        ("id", json!(defaults.id)),
+        ("id", json!(printable(&defaults.id))),
         ("source", json!(defaults.source)),
-        ("type", json!(defaults.kind)),
+        ("type", json!(printable(defaults.kind))),
     ];
     let mut optional = Vec::new();
     if !is_event {
         // What an event leaves out it does not have.
         optional.extend(defaults.time.map(|time| ("time", json!(time))));
         let subject = Some(defaults.subject).filter(|subject| !subject.is_empty());
-        optional.extend(subject.map(|subject| ("subject", json!(subject))));
+        optional.extend(subject.map(|subject| ("subject", json!(printable(subject)))));
     }
     for (name, value) in required.into_iter().chain(optional) {
         all.entry(name).or_insert(value);
@@ -171,16 +199,24 @@ fn attributes(headers: &Map<String, Value>, defaults: Defaults<'_>) -> Map<Strin
     all
 }
 
-/// Lower-case letters and digits. The content type and the data are no attributes in these formats.
+/// Lower-case letters and digits. The content type and the data are no attributes in these formats, and what begins as ours is of another attempt.
 fn is_attribute(name: &str) -> bool {
     let is_named = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    !name.is_empty() && name.bytes().all(is_named) && !matches!(name, "data" | "datacontenttype")
+    !name.is_empty()
+        && name.bytes().all(is_named)
+        && !matches!(name, "data" | "datacontenttype")
+        && !name.starts_with(OURS)
+}
+
+/// A text without control characters, which attributes do not contain.
+fn printable(text: &str) -> String {
+    text.replace(char::is_control, " ")
 }
 
 /// A value of one of the types of attributes: text, 32 bits, or a truth.
 fn scalar(value: &Value) -> Option<Value> {
     match value {
-        Value::String(text) if !text.is_empty() => Some(value.clone()),
+        Value::String(text) if !text.is_empty() => Some(json!(printable(text))),
         Value::Bool(_) => Some(value.clone()),
         Value::Number(number) => {
             let is_short = number
@@ -202,8 +238,8 @@ struct Event<'a> {
     /// Attributes of the attempt.
     attempt: Map<String, Value>,
     content_type: Option<&'a str>,
-    /// Compressed, for example.
-    is_encoded: bool,
+    /// How the body is compressed.
+    coding: Option<&'a str>,
     body: &'a [u8],
 }
 
@@ -217,6 +253,9 @@ impl Event<'_> {
 
     /// The attributes for binary mode, unless they are too many for that.
     fn in_headers(&self) -> Option<HeaderMap> {
+        if self.attributes.len() + self.attempt.len() > MOST_HEADERS {
+            return None;
+        }
         let mut all = HeaderMap::new();
         let mut size = 0;
         for (name, value) in self.attributes.iter().chain(&self.attempt) {
@@ -225,13 +264,31 @@ impl Event<'_> {
                 Value::String(text) => utf8_percent_encode(text, IN_HEADERS).to_string(),
                 other => other.to_string(),
             };
-            size += name.as_str().len() + text.len();
+            size += name.as_str().len() + text.len() + ": \r\n".len();
             if size > MOST_IN_HEADERS {
                 return None;
             }
             all.insert(name, HeaderValue::try_from(text).ok()?);
         }
         Some(all)
+    }
+
+    /// The content type of the data: that of the message, or what the body looks like.
+    fn content_type(&self) -> Option<Cow<'_, str>> {
+        match (self.content_type, self.text()) {
+            (Some(kind), _) => Some(kind.into()),
+            (None, _) if self.body.is_empty() => None,
+            (None, Some(text)) if is_strict_json(text) => Some("application/json".into()),
+            (None, Some(_)) => Some("text/plain; charset=utf-8".into()),
+            (None, None) => Some("application/octet-stream".into()),
+        }
+    }
+
+    /// The body, if it is a text.
+    fn text(&self) -> Option<&str> {
+        std::str::from_utf8(self.body)
+            .ok()
+            .filter(|_| self.coding.is_none())
     }
 
     /// The event in the JSON event format.
@@ -243,29 +300,19 @@ impl Event<'_> {
         }
         let mut all = self.attributes.clone();
         all.extend(self.attempt.clone());
-        let mut data = None;
-        if let Some(kind) = self.content_type {
-            all.insert("datacontenttype".to_owned(), json!(kind));
+        if let Some(coding) = self.coding {
+            all.insert("contentencoding".to_owned(), json!(coding));
         }
-        let text = std::str::from_utf8(self.body)
-            .ok()
-            .filter(|_| !self.is_encoded);
-        let is_json = self.content_type.is_none_or(is_json);
-        match text {
-            _ if self.body.is_empty() => {}
-            // As it was written: a number may have more digits than a parser keeps.
-            Some(text) if is_json && serde_json::from_str::<IgnoredAny>(text).is_ok() => {
-                data = Some(text.trim());
-            }
-            Some(text) if !is_json || self.content_type.is_none() => {
-                all.entry("datacontenttype")
-                    .or_insert(json!("text/plain; charset=utf-8"));
-                all.insert("data".to_owned(), json!(text));
-            }
-            _ => {
-                all.entry("datacontenttype")
-                    .or_insert(json!("application/octet-stream"));
-                all.insert("data_base64".to_owned(), json!(json::base64(self.body)));
+        let mut data = None;
+        if let Some(kind) = self.content_type() {
+            let is_json = is_json(&kind);
+            all.insert("datacontenttype".to_owned(), json!(kind));
+            match self.text() {
+                _ if self.body.is_empty() => {}
+                // As it was written: a number may have more digits than a parser keeps.
+                Some(text) if is_json && is_strict_json(text) => data = Some(text.trim()),
+                Some(text) if !is_json => _ = all.insert("data".to_owned(), json!(text)),
+                _ => _ = all.insert("data_base64".to_owned(), json!(json::base64(self.body))),
             }
         }
         let attributes = Value::Object(all).to_string();
@@ -275,21 +322,27 @@ impl Event<'_> {
         }
     }
 
-    /// The body, which is an event, with the attributes of the attempt that it does not have.
+    /// The body, which is an event, with the attributes of this attempt.
     fn structured_with_attempt(&self) -> Option<String> {
-        let text = std::str::from_utf8(self.body).ok()?;
-        let members: BTreeMap<String, IgnoredAny> = serde_json::from_str(text).ok()?;
-        members.get("specversion")?;
-        let mut attempt = self.attempt.clone();
-        attempt.retain(|name, _| !members.contains_key(name));
-        let attempt = Value::Object(attempt).to_string();
-        let attempt = attempt.trim_start_matches('{').trim_end_matches('}');
-        Some(if attempt.is_empty() {
-            text.trim().to_owned()
-        } else {
-            with_members(text.trim(), attempt)
-        })
+        let text = self.text()?.trim();
+        let mut event: Map<String, Value> = serde_json::from_str(text).ok()?;
+        event.get("specversion")?;
+        if event.keys().any(|name| name.starts_with(OURS)) {
+            // Somebody has passed on what another attempt was sent.
+            event.retain(|name, _| !name.starts_with(OURS));
+            event.extend(self.attempt.clone());
+            return Some(Value::Object(event).to_string());
+        }
+        let attempt = Value::Object(self.attempt.clone()).to_string();
+        let attempt = attempt.strip_prefix('{')?.strip_suffix('}')?;
+        Some(with_members(text, attempt))
     }
+}
+
+/// Whether every parser reads it: one that is lenient would take half of a surrogate pair, or a number that none can hold, and the receiver would
+/// refuse the whole batch.
+fn is_strict_json(text: &str) -> bool {
+    serde_json::from_str::<Value>(text).is_ok()
 }
 
 /// A JSON object, which has members, with more of them.
@@ -328,7 +381,7 @@ mod tests {
             attributes: attributes(&headers, defaults()),
             attempt,
             content_type,
-            is_encoded: false,
+            coding: None,
             body,
         }
     }
@@ -365,6 +418,7 @@ mod tests {
     fn a_message_that_is_an_event_stays_it() {
         let headers = json!({
             "cloudEvents:specversion": "1.0", "cloudEvents:id": "a ü", "cloudEvents_source": "/mine", "cloudEvents:type": "t",
+            "cloudEvents:subject": 42, "cloudEvents:retryrmqlasterror": "forged", "cloudEvents:note": "a\nb",
             "cloudEvents:count": 3, "cloudEvents:large": 5_000_000_000_u64, "cloudEvents:paid": true,
             "cloudEvents:datacontenttype": "no", "cloudEvents:Not-A-Name": "no", "cloudEvents:table": {}, "cloudEvents:": "no",
         });
@@ -374,7 +428,7 @@ mod tests {
             json,
             json!({
                 "specversion": "1.0", "id": "a ü", "source": "/mine", "type": "t", "count": 3, "large": "5000000000",
-                "paid": true, "retryrmqattempt": 2
+                "subject": "42", "note": "a b", "paid": true, "retryrmqattempt": 2
             })
         );
         let headers = event.in_headers().unwrap();
@@ -460,8 +514,10 @@ mod tests {
             );
         }
         let mut zipped = event(json!({}), Some("application/json"), b"12");
-        zipped.is_encoded = true;
-        assert_eq!(read(&zipped)["data_base64"], base64(b"12"));
+        zipped.coding = Some("gzip");
+        let zipped = read(&zipped);
+        assert_eq!(zipped["data_base64"], base64(b"12"));
+        assert_eq!(zipped["contentencoding"], "gzip");
     }
 
     #[test]
@@ -478,8 +534,11 @@ mod tests {
             r#"{"specversion":"1.0","id":"a","data":{"n":1.10},"retryrmqattempt":2}"#
         );
         let mut forwarded = event;
-        forwarded.body = br#"{"specversion":"1.0","retryrmqattempt":1}"#;
-        assert_eq!(forwarded.json().as_bytes(), forwarded.body);
+        forwarded.body = br#"{"specversion":"1.0","retryrmqattempt":1,"retryrmqlasterror":"old"}"#;
+        assert_eq!(
+            read(&forwarded),
+            json!({"specversion": "1.0", "retryrmqattempt": 2})
+        );
         // What only says so is data.
         for body in [&b"[]"[..], b"{\"id\":\"a\"}"] {
             forwarded.body = body;
@@ -496,6 +555,12 @@ mod tests {
         let event = event(headers, None, b"1");
         assert!(event.in_headers().is_none());
         assert_eq!(read(&event)["long"].as_str().unwrap().len(), 2_000);
+        let many: Map<_, _> = (0..100)
+            .map(|number| (format!("cloudEvents:a{number}"), json!(number)))
+            .collect();
+        let event = self::event(Value::Object(many), None, b"1");
+        assert!(event.in_headers().is_none());
+        assert_eq!(read(&event)["a99"], 99);
     }
 
     #[test]
