@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, time::Duration};
 use clap::Args;
 use console::Style;
 use retryrmq::{
-    MINUTE, clock_queue, parking_queue, parse_duration, terminal_escape, unreadable_queue,
-    work_queue_of,
+    DEAD_EXCHANGE, MINUTE, clock_queue, parking_queue, parse_duration, terminal_escape,
+    unreadable_queue, work_queue_of,
 };
 use retryrmq_operator::doctor::{Code, Finding, QueueNames, Severity, Snapshot, examine};
 use serde_json::{Value, json};
@@ -62,6 +62,7 @@ const NAMES: QueueNames = QueueNames {
     parking_queue,
     unreadable_queue,
     clock_queue,
+    dead_exchange: DEAD_EXCHANGE,
 };
 
 /// What harms messages while they are retried. The strategies dead-letter and native need the work queue's own settings.

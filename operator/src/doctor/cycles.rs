@@ -7,7 +7,7 @@ use super::{
     policies::PolicySource,
     routes::{Route, graveyards, is_work_queue, route},
 };
-use crate::management::Queue;
+use crate::management::{Queue, QueueKind};
 
 fn targets<'a>(all: &'a Snapshot, queue: &'a Queue) -> BTreeSet<&'a str> {
     match route(all, queue) {
@@ -188,7 +188,12 @@ pub(super) fn limit_in_a_loop(all: &Snapshot) -> Vec<Finding> {
             "rabbitmqctl list_queues {} name arguments policy   # let its dead letters go to its parking queue, not into the loop",
             all.in_vhost()
         );
-        let fix = all.mend(queue, &keys, &set, by_hand);
+        // A full classic queue that refuses what is published drops what comes back to it from its waiting queue.
+        let fix = if pushes_out && queue.kind == QueueKind::Classic {
+            by_hand
+        } else {
+            all.mend(queue, &keys, &set, by_hand)
+        };
         let mut finding = Finding::of_queue(
             Code::LimitInLoop,
             &queue.name,

@@ -287,19 +287,33 @@ pub(super) fn enabled_drifted(all: &Snapshot) -> Vec<Finding> {
             continue;
         };
         let quoted = shell_words::quote(&mark.queue);
+        let target = target_option(all, &mark, policy);
         let again = format!(
             "retryrmq enable {quoted}{}",
-            target_option(all, &mark, policy)
+            target.as_deref().unwrap_or_default()
         );
         // What somebody has changed is not touched without it.
         let force = if mark.is_of(policy) { "" } else { " --force" };
         let disable = format!("retryrmq disable {quoted}{force}");
         let (why, fix) = match all.queues.get(&mark.queue) {
             None => ("its queue is gone".to_owned(), disable),
-            Some(_) if !mark.is_of(policy) => (
+            Some(queue) if !mark.is_of(policy) => (
                 "somebody has changed it since, so it is taken away before it is made again"
                     .to_owned(),
-                format!("{disable} && {again}"),
+                match (&target, base_of(queue, &all.policies)) {
+                    (Some(_), Some(base)) => {
+                        let dead_letters = base.is_some_and(|base| {
+                            base.definition.contains_key("dead-letter-exchange")
+                        });
+                        let replace = if dead_letters { " --replace" } else { "" };
+                        format!("{disable} && {again}{replace}")
+                    }
+                    // Without it dead letters would be dropped, so its successor must be certain.
+                    _ => format!(
+                        "rabbitmqctl list_policies {}   # choose a target for its dead letters; then {disable} && retryrmq enable {quoted} --to QUEUE",
+                        all.in_vhost()
+                    ),
+                },
             ),
             Some(queue) if queue.policy.as_ref() != Some(&policy.name) => {
                 let above = queue.policy.as_deref().unwrap_or("none");
@@ -337,18 +351,23 @@ pub(super) fn enabled_drifted(all: &Snapshot) -> Vec<Finding> {
     found
 }
 
-/// The option with which `enable` made a policy, so that dead letters go there as before.
-fn target_option(all: &Snapshot, mark: &PolicyName, policy: &Policy) -> String {
+/// The option with which `enable` made a policy, so that dead letters go there as before; `None` if that is not known, or not there.
+fn target_option(all: &Snapshot, mark: &PolicyName, policy: &Policy) -> Option<String> {
     let text = |key: &str| policy.definition.get(key).and_then(Value::as_str);
     match (
-        text("dead-letter-exchange"),
+        text("dead-letter-exchange")?,
         text("dead-letter-routing-key"),
     ) {
-        (Some(""), Some(key)) if key != (all.names.parking_queue)(&mark.queue) => {
-            format!(" --to {}", shell_words::quote(key))
+        ("", Some(key)) if key == (all.names.parking_queue)(&mark.queue) => Some(String::new()),
+        ("", Some(key)) if all.queues.contains_key(key) => {
+            Some(format!(" --to {}", shell_words::quote(key)))
         }
-        (Some(exchange), None) if !exchange.is_empty() => " --service".to_owned(),
-        _ => String::new(),
+        (exchange, None)
+            if exchange == all.names.dead_exchange && all.exchanges.contains_key(exchange) =>
+        {
+            Some(" --service".to_owned())
+        }
+        _ => None,
     }
 }
 
@@ -360,21 +379,41 @@ mod tests {
         super::snapshot::tests::{policy, queue, snapshot},
         *,
     };
+    use crate::management::Exchange;
 
     #[test]
     fn a_policy_of_enable_is_made_again_with_the_same_target() {
-        let option = |definition: Value| {
+        let mut all = snapshot([queue("the morgue", json!({}))]);
+        let service = |exchange: &str| json!({"dead-letter-exchange": exchange});
+        let option = |all: &Snapshot, definition: Value| {
             let name = "retryrmq.enable.01234567.89abcdef.orders";
             let policy = policy(name, "^orders$", 1, definition);
             let mark = PolicyName::of(&policy).unwrap();
-            target_option(&snapshot([]), &mark, &policy)
+            target_option(all, &mark, &policy)
         };
         let to = |key: &str| json!({"dead-letter-exchange": "", "dead-letter-routing-key": key});
-        assert_eq!(option(to("orders.parked")), "");
-        assert_eq!(option(to("the morgue")), " --to 'the morgue'");
-        let service = json!({"dead-letter-exchange": "retryrmq.dead"});
-        assert_eq!(option(service), " --service");
-        assert_eq!(option(json!({"max-length": 1})), "");
+        assert_eq!(option(&all, to("orders.parked")).as_deref(), Some(""));
+        let morgue = option(&all, to("the morgue"));
+        assert_eq!(morgue.as_deref(), Some(" --to 'the morgue'"));
+        // What is not there, or was not made by `enable`.
+        for definition in [
+            to("gone"),
+            service("retryrmq.dead"),
+            service("my.dlx"),
+            json!({"dead-letter-exchange": "my.dlx", "dead-letter-routing-key": "the morgue"}),
+            json!({"max-length": 1}),
+        ] {
+            assert_eq!(option(&all, definition.clone()), None, "{definition}");
+        }
+        let exchange = Exchange {
+            name: "retryrmq.dead".to_owned(),
+            kind: "fanout".to_owned(),
+            alternate: None,
+            policy: None,
+        };
+        all.exchanges.insert(exchange.name.clone(), exchange);
+        let option = option(&all, service("retryrmq.dead"));
+        assert_eq!(option.as_deref(), Some(" --service"));
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub struct QueueNames {
     pub unreadable_queue: fn(&str) -> String,
     /// The queue that tells for two seconds that a work queue has new queues.
     pub clock_queue: fn(&str) -> String,
+    /// The exchange from which the service takes dead letters.
+    pub dead_exchange: &'static str,
 }
 
 impl QueueNames {
@@ -489,6 +491,7 @@ pub(crate) mod tests {
                 parking_queue: |work| format!("{work}.parked"),
                 unreadable_queue: |work| format!("{work}.unreadable"),
                 clock_queue: |work| format!("{work}.retry.80000000000"),
+                dead_exchange: "retryrmq.dead",
             },
             effective: queues
                 .values()

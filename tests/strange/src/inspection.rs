@@ -2,7 +2,9 @@
 
 use crate::environment::Environment;
 use crate::{DEADLINE, Setting};
-use retryrmq::{MINUTE, clock_queue, parking_queue, unreadable_queue, work_queue_of};
+use retryrmq::{
+    DEAD_EXCHANGE, MINUTE, clock_queue, parking_queue, unreadable_queue, work_queue_of,
+};
 use retryrmq_harness::eventually;
 use retryrmq_operator::doctor::{QueueNames, Snapshot, examine};
 use retryrmq_operator::management::{Address, Management};
@@ -13,6 +15,7 @@ const NAMES: QueueNames = QueueNames {
     parking_queue,
     unreadable_queue,
     clock_queue,
+    dead_exchange: DEAD_EXCHANGE,
 };
 
 /// Codes, and what they are about.
