@@ -448,6 +448,11 @@ impl Place {
             Self::FormerStore => "a store that this service does not use",
         }
     }
+
+    /// Whether this service can move what waits there.
+    fn is_used(self) -> bool {
+        self != Self::FormerStore
+    }
 }
 
 #[derive(Template)]
