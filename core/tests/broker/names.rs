@@ -171,7 +171,10 @@ async fn a_longer_name_is_refused_before_the_broker_is_asked() {
             let queue = named(letter, most);
             let amqp = vhost.connect().await;
             amqp.declare(&queue, QueueType::Quorum).await;
-            client.consumer(&queue).subscribe().await.unwrap();
+            let subscription = client.consumer(&queue).subscribe().await.unwrap();
+            // A channel that ends while the broker cancels its consumer may cost the connection.
+            subscription.close();
+            subscription.wait_closed().await.unwrap();
             amqp.delete(&queue).await;
         }
         nothing_was_left_unsaid(&proxy, &broker.to_string());

@@ -442,11 +442,11 @@ mod tests {
         let zip: &[u8] = b"\xff\x00";
         let no = Value::Null;
         for (kind, body, of_kind, data, bytes) in [
-            // Without a content type the data is JSON, if it can be.
+            // Without a content type it is what it looks like.
             (
                 None,
                 &b" {\"a\":1}"[..],
-                no.clone(),
+                json!("application/json"),
                 json!({"a": 1}),
                 no.clone(),
             ),
@@ -493,13 +493,27 @@ mod tests {
                 json!([]),
                 no.clone(),
             ),
-            // What says that it is JSON and is none.
+            // What says that it is JSON and is none, or is such that a parser may refuse it, with the whole batch.
             (
                 Some("application/json"),
                 b"{",
                 json!("application/json"),
                 no.clone(),
                 base64(b"{"),
+            ),
+            (
+                Some("application/json"),
+                b"\"\\ud800\"",
+                json!("application/json"),
+                no.clone(),
+                base64(b"\"\\ud800\""),
+            ),
+            (
+                Some("application/json"),
+                b"1e400",
+                json!("application/json"),
+                no.clone(),
+                base64(b"1e400"),
             ),
         ] {
             let event = read(&event(json!({}), kind, body));
