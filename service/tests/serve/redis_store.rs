@@ -377,16 +377,7 @@ async fn an_operator_lists_brings_back_and_parks_what_waits_in_the_store() {
         for queue in ["orders", "billing"] {
             declare(&amqp, queue, QueueType::Quorum, true).await;
         }
-        let back = Arc::<Mutex<Vec<String>>>::default();
-        let noted = Arc::clone(&back);
-        let _orders = NativeConsumer::start(&vhost, "orders", move |seen| {
-            let again = seen.attempt() > 1;
-            if again {
-                noted.lock().unwrap().push(seen.id.clone());
-            }
-            again
-        })
-        .await;
+        let (_orders, back) = reject_first_attempts(&vhost).await;
         let _billing = NativeConsumer::start(&vhost, "billing", |_| false).await;
         for number in 0..3 {
             amqp.publish_with(
@@ -819,6 +810,20 @@ async fn a_cancel_whose_store_goes_away_says_that_the_message_may_come_back_as_w
     .await;
 }
 
+/// A consumer of `orders` that rejects the first attempt of each message, and the ids of those that came back.
+async fn reject_first_attempts(vhost: &Vhost) -> (NativeConsumer, Arc<Mutex<Vec<String>>>) {
+    let back = Arc::<Mutex<Vec<String>>>::default();
+    let noted = Arc::clone(&back);
+    let consumer = NativeConsumer::start(vhost, "orders", move |seen| {
+        let again = seen.attempt() > 1;
+        if again {
+            noted.lock().unwrap().push(seen.id.clone());
+        }
+        again
+    });
+    (consumer.await, back)
+}
+
 #[tokio::test]
 async fn the_page_lists_brings_back_and_parks_what_waits_in_the_store() {
     on_brokers(|broker| async move {
@@ -835,16 +840,7 @@ async fn the_page_lists_brings_back_and_parks_what_waits_in_the_store() {
         let file = policy(&people(folder.path(), &store_section));
         let replica = Replica::start(&vhost, Some(file.path())).await;
         declare(&amqp, "orders", QueueType::Quorum, true).await;
-        let back = Arc::<Mutex<Vec<String>>>::default();
-        let noted = Arc::clone(&back);
-        let _orders = NativeConsumer::start(&vhost, "orders", move |seen| {
-            let again = seen.attempt() > 1;
-            if again {
-                noted.lock().unwrap().push(seen.id.clone());
-            }
-            again
-        })
-        .await;
+        let (_orders, back) = reject_first_attempts(&vhost).await;
         amqp.publish_with("orders", "a body", id("one")).await;
         let mut olga = Visitor::with_token(&replica, "olga-0123456789abcdef").await;
         let page = olga.sees("/waiting", &["one", "in 2 h", "<b>1</b> in the store"]).await;
@@ -899,16 +895,7 @@ async fn the_page_says_of_each_message_whether_it_waits_in_the_broker_or_in_the_
         let with = policy(&people(folder.path(), &with));
         let replica = Replica::start(&vhost, Some(without.path())).await;
         declare(&amqp, "orders", QueueType::Quorum, true).await;
-        let back = Arc::<Mutex<Vec<String>>>::default();
-        let noted = Arc::clone(&back);
-        let _orders = NativeConsumer::start(&vhost, "orders", move |seen| {
-            let again = seen.attempt() > 1;
-            if again {
-                noted.lock().unwrap().push(seen.id.clone());
-            }
-            again
-        })
-        .await;
+        let (_orders, back) = reject_first_attempts(&vhost).await;
         amqp.publish_with("orders", "a body", id("early")).await;
         let mut olga = Visitor::with_token(&replica, "olga-0123456789abcdef").await;
         let page = olga
