@@ -172,7 +172,7 @@ async fn a_longer_name_is_refused_before_the_broker_is_asked() {
             let amqp = vhost.connect().await;
             amqp.declare(&queue, QueueType::Quorum).await;
             let subscription = client.consumer(&queue).subscribe().await.unwrap();
-            // A channel that ends while the broker cancels its consumer may cost the connection.
+            // What 4.x says of a queue that is being deleted is longer, and costs the connection (limits.md).
             subscription.close();
             subscription.wait_closed().await.unwrap();
             amqp.delete(&queue).await;
