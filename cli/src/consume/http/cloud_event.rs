@@ -24,7 +24,7 @@ const MOST_IN_HEADERS: usize = 3 * 1024;
 const MOST_HEADERS: usize = 40;
 /// What begins the names of the attributes of an attempt.
 const OURS: &str = "retryrmq";
-/// The attributes whose type is a text, whatever the message has. (The others of the specification are not ours to convert.)
+/// The attributes that are texts, even if the message has a number or a truth there.
 const TEXTS: [&str; 7] = [
     "dataschema",
     "id",
