@@ -2,8 +2,6 @@
 //!
 //! A message that is a CloudEvent by the AMQP protocol binding stays that event. Any other becomes one of its id, type, time and routing key.
 
-use std::borrow::Cow;
-
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use retryrmq::Message;
@@ -80,13 +78,10 @@ impl CloudEvents {
         }
         if let Some(attributes) = event.in_headers() {
             headers.extend(attributes);
-            match event.content_type() {
-                Some(kind) => {
-                    if let Ok(kind) = HeaderValue::from_str(&kind) {
-                        headers.insert(CONTENT_TYPE, kind);
-                    }
-                }
-                None => _ = headers.remove(CONTENT_TYPE),
+            if event.content_type.is_none() {
+                headers.remove(CONTENT_TYPE);
+                let kind = event.guessed_type(event.as_json());
+                headers.extend(kind.map(|kind| (CONTENT_TYPE, HeaderValue::from_static(kind))));
             }
             return (headers, event.body.to_vec());
         }
@@ -273,15 +268,22 @@ impl Event<'_> {
         Some(all)
     }
 
-    /// The content type of the data: that of the message, or what the body looks like.
-    fn content_type(&self) -> Option<Cow<'_, str>> {
-        match (self.content_type, self.text()) {
-            (Some(kind), _) => Some(kind.into()),
-            (None, _) if self.body.is_empty() => None,
-            (None, Some(text)) if is_strict_json(text) => Some("application/json".into()),
-            (None, Some(_)) => Some("text/plain; charset=utf-8".into()),
-            (None, None) => Some("application/octet-stream".into()),
+    /// The content type of a body of which the message says nothing: what it looks like.
+    fn guessed_type(&self, as_json: Option<&str>) -> Option<&'static str> {
+        match (as_json, self.text()) {
+            _ if self.body.is_empty() => None,
+            (Some(_), _) => Some("application/json"),
+            (None, Some(_)) => Some("text/plain; charset=utf-8"),
+            (None, None) => Some("application/octet-stream"),
         }
+    }
+
+    /// The body, if it is JSON and not said to be anything else.
+    fn as_json(&self) -> Option<&str> {
+        let text = self
+            .text()
+            .filter(|_| self.content_type.is_none_or(is_json))?;
+        is_strict_json(text).then_some(text.trim())
     }
 
     /// The body, if it is a text.
@@ -303,23 +305,22 @@ impl Event<'_> {
         if let Some(coding) = self.coding {
             all.insert("contentencoding".to_owned(), json!(coding));
         }
-        let mut data = None;
-        if let Some(kind) = self.content_type() {
-            let is_json = is_json(&kind);
-            all.insert("datacontenttype".to_owned(), json!(kind));
-            match self.text() {
-                _ if self.body.is_empty() => {}
-                // As it was written: a number may have more digits than a parser keeps.
-                Some(text) if is_json && is_strict_json(text) => data = Some(text.trim()),
-                Some(text) if !is_json => _ = all.insert("data".to_owned(), json!(text)),
-                _ => _ = all.insert("data_base64".to_owned(), json!(json::base64(self.body))),
+        let as_json = self.as_json();
+        let kind = self.content_type.or_else(|| self.guessed_type(as_json));
+        all.extend(kind.map(|kind| ("datacontenttype".to_owned(), json!(kind))));
+        match (as_json, self.text()) {
+            _ if self.body.is_empty() => {}
+            // As it was written: a number may have more digits than a parser keeps.
+            (Some(data), _) => {
+                let attributes = Value::Object(all).to_string();
+                return with_members(&attributes, &format!("\"data\":{data}"));
             }
+            (None, Some(text)) if !self.content_type.is_some_and(is_json) => {
+                all.insert("data".to_owned(), json!(text));
+            }
+            _ => _ = all.insert("data_base64".to_owned(), json!(json::base64(self.body))),
         }
-        let attributes = Value::Object(all).to_string();
-        match data {
-            Some(data) => with_members(&attributes, &format!("\"data\":{data}")),
-            None => attributes,
-        }
+        Value::Object(all).to_string()
     }
 
     /// The body, which is an event, with the attributes of this attempt.
