@@ -3,7 +3,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::future::join_all;
-use retryrmq::{BasicProperties, Client, ErrorKind, FailedMessage, Failure, Outcome, Publish};
+use retryrmq::{
+    BasicProperties, Client, ErrorKind, FailedMessage, Failure, Message, Outcome, Publish,
+};
 use retryrmq_harness::{
     Broker, Permissions, QueueType, Version, eventually, free_port, on_brokers_where,
     on_every_broker_where,
@@ -328,65 +330,95 @@ async fn what_was_given_up_in_the_middle_of_a_wave_is_not_published_after_the_al
 /// copy counts as a delivery, and past the limit it is dropped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_alarm_outlasts_the_brokers_patience_and_nothing_is_dropped() {
-    const LIMIT: i64 = 6;
-    /// As long as it takes to drop them: each delivery may take four seconds.
-    const LONG: Duration = Duration::from_secs(40);
     on_every_broker_where(Broker::is_controllable, |broker| async move {
-        let node = node_with_consumer_timeout(&broker, ms(3_000)).await;
-        let client = Client::connect(node.url()).await.unwrap();
-        let amqp = node.connect().await;
-        let limit = table([("x-delivery-limit", int(LIMIT))]);
-        // Lines of other tests are told apart by the name.
-        let queue = format!("outlasts.{}", broker.version());
-        log_capture::start();
-        amqp.declare_with(&queue, QueueType::Quorum, limit).await;
-        for name in ["0", "1"] {
-            amqp.publish_with(&queue, "x", id(name)).await;
-        }
-        let observations = Observations::default();
-        let consumer = client.consumer(&queue).dlx(true);
-        let consumer = consumer.retry(policy("fixed(1s, retries=5)"));
-        client.apply_plan(&consumer.plan().unwrap()).await.unwrap();
-        node.raise_memory_alarm().await;
-        let over = Instant::now() + LONG;
-        let running = start(consumer, &observations, |message| match message.attempt() {
-            1 => Err("no".into()),
-            _ => Ok(()),
-        })
-        .await;
-        sleep_until(over).await;
-        println!(
-            "{broker}: {} runs, {:?}",
-            observations.all().len(),
-            observations.event_names()
-        );
-        let is_said = || {
-            log_capture::lines()
-                .iter()
-                .any(|line| line.contains(&queue) && line.contains("nothing is consumed from it"))
-        };
-        // From then on RabbitMQ does not count what is returned.
-        if broker.version() < Version::V4_3 {
-            eventually(DEADLINE, "it is said", || async { is_said() }).await;
-        } else {
-            assert!(!is_said(), "{broker}");
-        }
-        node.set_memory_watermark(0.6).await;
-        for name in ["0", "1"] {
-            eventually(DEADLINE, "it succeeds", || async {
-                let again = |attempt: &Attempt| attempt.message.attempt() == 2;
-                observations.of(name).iter().any(again).then_some(())
-            })
-            .await;
-        }
-        let done = stats(&running, "all is done", |stats| stats.outstanding == 0).await;
-        // What was on its way when the alarm came is there as well.
-        assert!((2..=8).contains(&done.acked), "{broker}: {done:?}");
-        assert!(!observations.event_names().contains(&"parked"), "{broker}");
-        running.close().await;
-        client.close().await;
+        outlast_an_alarm(&broker, 1, 6).await;
     })
     .await;
+}
+
+/// Each of them finds out for itself, which costs a delivery.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_consumers_outlast_the_brokers_patience_in_an_alarm() {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
+        outlast_an_alarm(&broker, 3, 8).await;
+    })
+    .await;
+}
+
+/// As many clients consume a queue with this delivery limit during an alarm that is long enough to drop its messages.
+async fn outlast_an_alarm(broker: &Broker, clients: usize, limit: u32) {
+    /// How long a delivery may take: the broker's patience, and how often it looks.
+    const DELIVERY: Duration = Duration::from_secs(4);
+    let node = node_with_consumer_timeout(broker, ms(3_000)).await;
+    let amqp = node.connect().await;
+    // Lines of other tests are told apart by the name.
+    let queue = format!("outlasts.{clients}.{}", broker.version());
+    log_capture::start();
+    let arguments = table([("x-delivery-limit", int(i64::from(limit)))]);
+    amqp.declare_with(&queue, QueueType::Quorum, arguments)
+        .await;
+    for name in ["0", "1"] {
+        amqp.publish_with(&queue, "x", id(name)).await;
+    }
+    let connecting = (0..clients).map(|_| async { Client::connect(node.url()).await.unwrap() });
+    let clients = join_all(connecting).await;
+    let consumer = |client: &Client| {
+        let consumer = client.consumer(&queue).dlx(true);
+        consumer.retry(policy("fixed(1s, retries=5)"))
+    };
+    clients[0]
+        .apply_plan(&consumer(&clients[0]).plan().unwrap())
+        .await
+        .unwrap();
+    node.raise_memory_alarm().await;
+    let over = Instant::now() + (limit + 4) * DELIVERY;
+    let observations = Observations::default();
+    let fails_once = |message: &Message| match message.attempt() {
+        1 => Err("no".into()),
+        _ => Ok(()),
+    };
+    let mut running = Vec::new();
+    for client in &clients {
+        running.push(start(consumer(client), &observations, fails_once).await);
+    }
+    sleep_until(over).await;
+    println!(
+        "{broker}, {} clients: {} runs, {:?}",
+        clients.len(),
+        observations.all().len(),
+        observations.event_names()
+    );
+    let is_said = || {
+        log_capture::lines()
+            .iter()
+            .any(|line| line.contains(&queue) && line.contains("nothing is consumed from it"))
+    };
+    // From then on RabbitMQ does not count what is returned.
+    if broker.version() < Version::V4_3 {
+        eventually(DEADLINE, "it is said", || async { is_said() }).await;
+    } else {
+        assert!(!is_said(), "{broker}");
+    }
+    node.set_memory_watermark(0.6).await;
+    for name in ["0", "1"] {
+        eventually(DEADLINE, "it succeeds", || async {
+            let again = |attempt: &Attempt| attempt.message.attempt() == 2;
+            observations.of(name).iter().any(again).then_some(())
+        })
+        .await;
+    }
+    let mut acked = 0;
+    for running in running {
+        let done = stats(&running, "all is done", |stats| stats.outstanding == 0).await;
+        acked += done.acked;
+        running.close().await;
+    }
+    // What was on its way when the alarm came is there as well.
+    assert!((2..=8).contains(&acked), "{broker}: {acked} acknowledged");
+    assert!(!observations.event_names().contains(&"parked"), "{broker}");
+    for client in clients {
+        client.close().await;
+    }
 }
 
 /// Orchestrators kill what does not stop in time, and then everything in hand is counted as a crash.
