@@ -93,7 +93,7 @@ RARE ?= 100
 
 .PHONY: messages
 messages: cargo ## send random messages of AMQP 1.0, MQTT and STOMP through everything: make messages MESSAGES=100000 RARE=100 SEED=0
-	@RETRYRMQ_STRANGE_MESSAGES=$(MESSAGES) RETRYRMQ_STRANGE_RARE=$(RARE) RETRYRMQ_STRANGE_SEED=$(SEED) $(WITH_BROKERS) --versions "4.0 4.3" -- \
+	@RETRYRMQ_TEST_LIMIT=7200 RETRYRMQ_STRANGE_MESSAGES=$(MESSAGES) RETRYRMQ_STRANGE_RARE=$(RARE) RETRYRMQ_STRANGE_SEED=$(SEED) $(WITH_BROKERS) --versions "4.0 4.3" -- \
 		cargo test -p retryrmq-serve --test messages -- --nocapture --test-threads 1
 
 # How many, and for how many seconds.

@@ -52,7 +52,9 @@ func vhost(t *testing.T) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _ = response.Body.Close(); response.StatusCode >= 300 {
+		// A busy broker says 500 of a deletion that it goes on with.
+		isGoing := method == http.MethodDelete && response.StatusCode == http.StatusInternalServerError
+		if _ = response.Body.Close(); response.StatusCode >= 300 && !isGoing {
 			t.Fatalf("%s %s: %s", method, path, response.Status)
 		}
 	}

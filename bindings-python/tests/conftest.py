@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 #: Long enough for the busiest machine; a test that passes never waits for it.
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 class User:

@@ -482,7 +482,8 @@ def test_a_warm_shutdown_waits_for_copies_and_acknowledges_their_originals(vhost
     with vhost.channel() as channel:
         channel.queue_delete("work.parked")
     vhost.stop(worker)
-    assert vhost.look("work.parked")[0] == 3 and vhost.look("work")[0] == 0
+    eventually("they are parked", lambda: vhost.look("work.parked")[0] == 3)
+    assert vhost.look("work")[0] == 0
 
 
 @pytest.mark.parametrize("acks_late", [True, pytest.param(False, marks=thorough)])
@@ -494,7 +495,7 @@ def test_what_is_not_stored_at_the_end_is_not_acknowledged(vhost: CeleryVhost, a
     ran = 8 if acks_late else 12  # what the worker may take
     eventually("they cannot be parked", lambda: len(vhost.runs()) == ran and NOT_YET in vhost.output())
     vhost.stop(worker)
-    assert vhost.look("work")[0] == (12 if acks_late else 0)
+    eventually("they are back", lambda: vhost.look("work")[0] == (12 if acks_late else 0))
     assert (f"{12} tasks that were acknowledged" in vhost.output()) is not acks_late
 
 

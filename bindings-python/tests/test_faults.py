@@ -27,7 +27,7 @@ def run(source: str, *args: str, **environment: str) -> str:
         [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(source), *args],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=300,
         env={**os.environ, **environment},
     )
     assert ended.returncode == 0, ended.stderr

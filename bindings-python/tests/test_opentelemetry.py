@@ -296,7 +296,7 @@ with retryrmq.connect_blocking({broker.url!r}, middleware=[telemetry.consume], p
     consumer.run()
     print("opentelemetry.sdk" in sys.modules)
 """
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
     assert said.stdout.split() == ["{}", "False"], said.stderr
 
 
@@ -316,7 +316,7 @@ def test_what_settles_itself_before_its_timeout_is_not_late(broker: Broker, tele
             go_on.wait(60)
 
     with retryrmq.connect_blocking(broker.url, **telemetry.options) as client:
-        options: Any = {"dlx": True, "handler_timeout": "2s", "concurrency": 1}
+        options: Any = {"dlx": True, "handler_timeout": "8s", "concurrency": 1}
         with client.consume(queue, handle, **options) as consumer:
             client.publish(queue, "waits")
             client.publish(queue, "next")  # begins only after the first has timed out, and has been replaced

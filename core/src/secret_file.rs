@@ -170,7 +170,8 @@ pub(crate) mod tests {
             let again = read_blocking(&pipe, TIME_LIMIT).unwrap_err();
             assert_eq!(again.kind(), first.kind());
         }
-        assert!(begun.elapsed() < TIME_LIMIT);
+        // Had each of them waited, it would have taken a thousand times as long as the first.
+        assert!(begun.elapsed() < 200 * TIME_LIMIT);
         std::fs::write(&pipe, "s3cret\n").unwrap();
         std::fs::remove_file(&pipe).unwrap();
         std::fs::write(&pipe, "new").unwrap();

@@ -26,12 +26,12 @@ const LONGEST: usize = 4096;
 /// Brackets within brackets at most: a parser goes down as deep.
 const DEEPEST: usize = 50;
 const STACK: usize = 64 << 20;
-/// How long one message may take.
+/// How long one message may take, of the processor: a busy machine is no reason to give a message up.
 const LIMIT: Duration = Duration::from_millis(500);
 /// How long the step of a loop may take after that, with a text as large as a body can be.
 const LAST_STEP: Duration = Duration::from_secs(10);
 /// Why a message that takes longer is not judged.
-const SLOW: &str = "it takes more than half a second";
+const SLOW: &str = "it takes more than half a second of processor time";
 /// What each step of a loop asks. No expression can have this name.
 const IN_TIME: &str = "@in_time";
 
@@ -123,7 +123,7 @@ impl Condition {
     ///
     /// # Errors
     /// Why that cannot be told: a field that is not there, values that cannot be compared, a result that is neither true nor false, or more
-    /// than half a second. The message does not match then. The next one is judged all the same.
+    /// than half a second of processor time. The message does not match then. The next one is judged all the same.
     pub fn holds(&mut self, variables: Variables) -> Result<bool, EvaluationError> {
         let gone = || EvaluationError::of("it cannot be judged");
         let evaluator = match self.evaluator.take() {
@@ -357,6 +357,43 @@ fn in_time() -> IdedExpr {
     }
 }
 
+/// The time of the processor that this thread may take for one message.
+#[derive(Clone, Copy)]
+struct TimeBudget {
+    /// It cannot be used up before.
+    earliest: Instant,
+    processor: Duration,
+}
+
+impl TimeBudget {
+    fn start() -> Self {
+        Self {
+            earliest: Instant::now() + LIMIT,
+            processor: processor_time() + LIMIT,
+        }
+    }
+
+    fn is_used_up(self) -> bool {
+        // Asking for the time of the processor costs ten times as much.
+        Instant::now() >= self.earliest && processor_time() >= self.processor
+    }
+}
+
+/// How much time of the processor this thread has taken.
+#[cfg(unix)]
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())
+}
+
+/// Elsewhere the time on the wall has to do.
+#[cfg(not(unix))]
+fn processor_time() -> Duration {
+    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    START.get_or_init(Instant::now).elapsed()
+}
+
 fn evaluator(
     expression: &IdedExpr,
     environment: &Arc<Env>,
@@ -366,10 +403,10 @@ fn evaluator(
     for (name, value) in variables {
         context.add_variable_from_value(name, convert(value));
     }
-    let until = Instant::now() + LIMIT;
-    let in_time = move || match Instant::now() < until {
-        true => Ok(true),
-        false => Err(ExecutionError::function_error(IN_TIME, SLOW)),
+    let budget = TimeBudget::start();
+    let in_time = move || match budget.is_used_up() {
+        false => Ok(true),
+        true => Err(ExecutionError::function_error(IN_TIME, SLOW)),
     };
     if context.add_function(IN_TIME, in_time).is_err() {
         return Err(EvaluationError::of("it cannot be judged"));
@@ -380,7 +417,7 @@ fn evaluator(
             "it gives a {}, neither true nor false",
             other.type_of()
         ))),
-        Err(_) if Instant::now() >= until => Err(EvaluationError::slow()),
+        Err(_) if budget.is_used_up() => Err(EvaluationError::slow()),
         Err(ExecutionError::NoSuchOverload(error))
             if matches!(error.function(), "_._" | "_[_]") =>
         {

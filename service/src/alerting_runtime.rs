@@ -340,6 +340,7 @@ mod tests {
                 thread::spawn(move || {
                     while !ended.load(Ordering::Relaxed) {
                         running.silences();
+                        thread::sleep(Duration::from_micros(100)); // the others must come to run as well
                     }
                 })
             };

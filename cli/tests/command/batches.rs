@@ -97,7 +97,7 @@ async fn messages_without_an_answer_end_as_the_command() {
             ),
             (
                 "echo ok >&3; echo ok >&3; sleep 600 & wait",
-                "the command took longer than 8s",
+                "the command took longer than 20s",
                 ["handled", "handled", "retried"],
             ),
             (
@@ -118,7 +118,7 @@ async fn messages_without_an_answer_end_as_the_command() {
                 "--batch=3",
                 "--batch-wait=30s",
                 "--retry=fixed(2h)",
-                "--timeout=8s",
+                "--timeout=20s",
             ];
             let done = fixture.consume(3, &options, script).await.exits(0);
             for (id, event) in ids.into_iter().zip(events) {
@@ -163,9 +163,9 @@ async fn a_batch_that_waits_for_more_is_not_idle() {
             "consume",
             QUEUE,
             "--dlx",
-            "--idle=200ms",
+            "--idle=4s",
             "--batch=9",
-            "--batch-wait=2s",
+            "--batch-wait=8s",
             "--",
             "cat",
         ];

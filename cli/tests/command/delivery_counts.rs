@@ -434,7 +434,7 @@ async fn what_was_taken_back_meanwhile_is_neither_dropped_nor_replayed() {
             if !broker.is_controllable() {
                 return eprintln!("skipped: {broker} was given, and its patience is its own");
             }
-            let node = broker.own_node(&["consumer_timeout = 1500"]).await;
+            let node = broker.own_node(&["consumer_timeout = 6000"]).await;
             let fixture = set_up(&node, None, FieldTable::default()).await;
             for name in ["1", "2", "3"] {
                 fixture.amqp.publish_with(PARKED, name, id(name)).await;

@@ -190,7 +190,13 @@ async fn consume_without_dlx_warns_where_failed_messages_are_lost() {
         let told = |queue: &'static str, more: &'static [&'static str]| {
             let consume = [&["consume", queue], more, &["--idle=1s", "--", "true"]].concat();
             let management_fixture = &management_fixture;
-            async move { management_fixture.run(&consume).await.exits(0).err }
+            async move {
+                management_fixture
+                    .run_with_policies(&consume)
+                    .await
+                    .exits(0)
+                    .err
+            }
         };
         let warned = told("lossy", &[]).await;
         assert!(

@@ -179,7 +179,11 @@ async fn a_policy_for_the_work_queue_of_the_strategy_dead_letter_is_found() {
         management_fixture
             .finds(&["shop"], &found([("RQ108", "shop")]))
             .await;
-        let warned = management_fixture.run(&apply).await.exits(0).err;
+        let warned = management_fixture
+            .run_with_policies(&apply)
+            .await
+            .exits(0)
+            .err;
         assert!(
             warned.contains("policy `mine` sets its overflow"),
             "{warned}"
@@ -189,7 +193,10 @@ async fn a_policy_for_the_work_queue_of_the_strategy_dead_letter_is_found() {
             &dead_letter[..],
             &["--dlx", "--idle=8s", "--", "true"],
         ];
-        let told = management_fixture.run(&consume.concat()).await.err;
+        let told = management_fixture
+            .run_with_policies(&consume.concat())
+            .await
+            .err;
         assert!(told.contains("policy `mine` sets its overflow"), "{told}");
     })
     .await;

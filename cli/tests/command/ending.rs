@@ -287,9 +287,12 @@ async fn the_command_may_hear_of_the_end_before_we_do() {
         fixture.amqp.publish(QUEUE, "").await;
         let mut running = fixture.start(&["--retry=fixed(1h)"], "echo $$; exec sleep 600");
         let command = process(&running.line().await);
-        // A service manager signals one process after the other, in no order.
+        // A service manager signals one process after the other, in no order. Neither runs between the two signals, so that a busy machine
+        // cannot have them come far apart.
+        running.signal(Signal::STOP);
         kill_process(command, Signal::TERM).unwrap();
         running.signal(Signal::TERM);
+        running.signal(Signal::CONT);
         assert_eq!(running.end().await.code(), Some(0));
         fixture.holds(QUEUE, 1).await;
         assert_eq!(fixture.amqp.depth("orders.retry.3600000").await, Some(0));
@@ -491,7 +494,7 @@ async fn ends_when_refused(options: &'static [&'static str], command: &'static [
 async fn the_first_signal_kills_nothing_when_the_login_was_refused() {
     on_brokers(|broker| async move {
         let folder = tempfile::tempdir().unwrap();
-        let (began, ended) = (folder.path().join("began"), folder.path().join("ended"));
+        let [began, go, ended] = ["began", "go", "ended"].map(|name| folder.path().join(name));
         let fixture = Fixture::with_queue(&broker).await;
         let management = broker.management();
         let user = format!("{}-maria", fixture.vhost.name());
@@ -501,8 +504,9 @@ async fn the_first_signal_kills_nothing_when_the_login_was_refused() {
         let url = fixture.vhost.url_as(&user, "old");
         fixture.amqp.publish(QUEUE, "x").await;
         let script = format!(
-            "touch {}; sleep 25; touch {}",
+            "touch {}; until [ -e {} ]; do sleep 0.1; done; touch {}",
             began.display(),
+            go.display(),
             ended.display()
         );
         let consume = [
@@ -514,12 +518,14 @@ async fn the_first_signal_kills_nothing_when_the_login_was_refused() {
             "--dlx",
             "--end-when-refused",
         ];
-        let command = ["--drain", "60s", "--", "sh", "-c", &script];
+        let command = ["--drain", "120s", "--", "sh", "-c", &script];
         let mut running = fixture.start_with(&[&consume[..], &command].concat());
         eventually(DEADLINE, "it runs", || async { began.exists() }).await;
         refuse(&broker, &fixture, &user).await;
         while !running.line().await.contains("draining") {}
         running.signal(Signal::TERM);
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await; // a command that is killed is killed at once
+        std::fs::write(&go, "").unwrap();
         assert_eq!(running.end().await.code(), Some(4));
         assert!(ended.exists(), "it was killed");
         management.delete_user(&user).await.unwrap();

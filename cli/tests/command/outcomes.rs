@@ -41,7 +41,7 @@ async fn every_way_to_end_has_its_outcome() {
             send(&fixture, id, script).await;
         }
         // Long enough for ten shells that start at once on a busy machine.
-        let options = ["--retry=fixed(2h)", "--timeout=8s", "--concurrency=10"];
+        let options = ["--retry=fixed(2h)", "--timeout=20s", "--concurrency=10"];
         let done = fixture
             .consume(scripts.len(), &options, RUN_BODY)
             .await
@@ -68,7 +68,7 @@ async fn every_way_to_end_has_its_outcome() {
             ("after", "busy", 3_600_000),
             ("soon", "busy", 7_200_000),
             ("defer-failed", "later", 7_200_000),
-            ("slow", "the command took longer than 8s", 7_200_000),
+            ("slow", "the command took longer than 20s", 7_200_000),
         ] {
             let retried = of("retried", id);
             assert_eq!(

@@ -139,7 +139,7 @@ async fn a_replay_that_is_interrupted_settles_what_went_and_says_what_remains() 
                 "replay",
                 QUEUE,
                 "--all",
-                "--rate=100/s",
+                "--rate=20/s",
                 "--audit",
                 &path,
             ])
@@ -280,6 +280,10 @@ async fn a_canary_does_not_live_where_nobody_can_tell() {
         failing.signal(Signal::TERM);
         failing.end().await;
         let mended = fixture.start(&[], "exit 0");
+        retryrmq_harness::eventually(DEADLINE, "it consumes", || async {
+            fixture.amqp.consumers(QUEUE).await == Some(1)
+        })
+        .await;
         let output = run(&[nowhere, "--canary-unknown=continue"], 0).await;
         assert!(
             output.contains("but nobody can tell") && output.contains("21 messages replayed"),

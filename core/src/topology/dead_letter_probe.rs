@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result, Server,
-    connection::{Addresses, Connection, Operation, ask, passive_declare},
+    connection::{ANSWER, Addresses, Connection, Operation, ask, passive_declare},
     consumer::mutants::{self, Mutant},
 };
 
@@ -45,8 +45,8 @@ const NOWHERE: &str = "retryrmq.nowhere.";
 /// After that the broker deletes the queue, if we could not.
 const LEASE: i64 = 60_000;
 
-/// How long a probe may take. It must not hold up a consumer whose broker does not answer, for example during an alarm.
-const TIME_LIMIT: Duration = Duration::from_secs(3);
+/// How often it is checked that the broker still reads what a probe publishes. It must not hold up a consumer during an alarm.
+const ALARM_CHECK: Duration = Duration::from_secs(3);
 
 /// How long an answer counts. Whoever loses the connection to a broker that restarts is one of many, and should not add to its work.
 const COUNTS: Duration = Duration::from_secs(3600);
@@ -213,12 +213,16 @@ async fn holds(connection: &Connection, queue: &str) -> Result<bool> {
         let why = "too many others try it out at the same time";
         Err(Error::new(ErrorKind::Mismatch, why))
     };
-    match timeout(TIME_LIMIT, tried).await {
-        Ok(answer) => answer,
-        Err(_) => Err(Error::new(
-            ErrorKind::Timeout,
-            "the broker did not answer in time",
-        )),
+    tokio::pin!(tried);
+    let began = Instant::now();
+    loop {
+        if let Ok(answer) = timeout(ALARM_CHECK, &mut tried).await {
+            return answer;
+        }
+        if connection.is_blocked() || began.elapsed() >= ANSWER {
+            let why = "the broker did not answer in time";
+            return Err(Error::new(ErrorKind::Timeout, why));
+        }
     }
 }
 

@@ -34,7 +34,7 @@ const GIVEN_UP: usize = 6_000;
 async fn a_long_alarm_loses_nothing_and_doubles_nothing() {
     on_brokers_where(Broker::is_controllable, |broker| async move {
         let node = broker.own_node(&[]).await;
-        let client = Client::connect(&format!("{}?heartbeat=5", node.url()))
+        let client = Client::connect(&format!("{}?heartbeat=10", node.url()))
             .await
             .unwrap();
         let amqp = node.connect().await;

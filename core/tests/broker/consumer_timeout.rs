@@ -129,7 +129,7 @@ async fn a_handler_that_outlasts_the_brokers_patience_is_done_when_it_succeeds()
 async fn a_walk_drops_nothing_that_the_broker_has_taken_back() {
     const FIRST: usize = 32;
     on_brokers_where(Broker::is_controllable, |broker| async move {
-        let node = node_with_consumer_timeout(&broker, ms(10_000)).await;
+        let node = node_with_consumer_timeout(&broker, ms(20_000)).await;
         let (client, amqp) = (
             Client::connect(node.url()).await.unwrap(),
             node.connect().await,
@@ -230,7 +230,7 @@ async fn pauses(node: &Broker, kind: QueueType) {
 #[tokio::test]
 async fn what_waits_for_a_handler_goes_back_in_time() {
     on_every_broker_where(Broker::is_controllable, |broker| async move {
-        let node = node_with_consumer_timeout(&broker, ms(6_000)).await;
+        let node = node_with_consumer_timeout(&broker, ms(9_000)).await;
         let client = Client::connect(node.url()).await.unwrap();
         let amqp = node.connect().await;
         amqp.declare(QUEUE, QueueType::Quorum).await;
@@ -242,16 +242,16 @@ async fn what_waits_for_a_handler_goes_back_in_time() {
             .start(move |message: Message| {
                 seen.note(&message);
                 async move {
-                    sleep(Duration::from_millis(2_500)).await;
+                    sleep(Duration::from_secs(2)).await;
                     Ok::<(), std::io::Error>(())
                 }
             })
             .await
             .unwrap();
-        for number in 0..12 {
+        for number in 0..20 {
             amqp.publish_with(QUEUE, "x", id(&number.to_string())).await;
         }
-        for number in 0..12 {
+        for number in 0..20 {
             observations.until(&number.to_string(), 1).await;
         }
         stats(&running, "all is done", |stats| stats.outstanding == 0).await;

@@ -46,9 +46,8 @@ pub(crate) async fn node_with_consumer_timeout(broker: &Broker, timeout: Duratio
 
 /// A client in the vhost.
 pub(crate) async fn connect(vhost: &Vhost) -> Client {
-    Client::connect(vhost.url())
-        .await
-        .expect("the broker lets us in")
+    let connect = || Client::connect(vhost.url());
+    eventually(DEADLINE, "the broker lets us in", connect).await
 }
 
 /// A client whose waiting and parking queues are of the same type as the work queue.
@@ -56,9 +55,8 @@ pub(crate) async fn connect_with(vhost: &Vhost, kind: harness::QueueType) -> Cli
     let options = ClientOptions::new()
         .app_version("7.1")
         .queue_type(same(kind));
-    Client::connect_with(vhost.url(), options)
-        .await
-        .expect("the broker lets us in")
+    let connect = || Client::connect_with(vhost.url(), options.clone());
+    eventually(DEADLINE, "the broker lets us in", connect).await
 }
 
 pub(crate) fn same(kind: harness::QueueType) -> QueueType {

@@ -84,6 +84,9 @@ async fn a_name_works_in_every_way_up_to_its_longest() {
                 let message = Publish::to_queue(&queue, "x").message_id(&id);
                 client.publish(message).await.unwrap();
                 observations.until(&id, 2).await;
+                if number == 0 {
+                    observations.until("late", 2).await;
+                }
                 settled_at(&amqp, &running, &what, &queue).await;
                 let _ = client.metrics_text();
                 running.close().await;

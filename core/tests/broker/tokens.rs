@@ -21,9 +21,9 @@ use crate::{
 
 const KEY: &[u8] = b"a key that is known to this test and its broker alone";
 /// How long a token is good for that is to be renewed. A quarter of it is for late answers.
-const LIFETIME: Duration = Duration::from_secs(16);
+const LIFETIME: Duration = Duration::from_secs(40);
 /// How long one is good for that is to end.
-const SHORT: Duration = Duration::from_secs(15);
+const SHORT: Duration = Duration::from_secs(30);
 
 fn encoded(value: &Value) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(value.to_string())
@@ -137,7 +137,7 @@ async fn a_token_is_renewed_before_it_ends() {
 async fn a_token_that_the_broker_would_refuse_costs_no_open_connection() {
     on_brokers_where(Broker::is_controllable, |broker| async move {
         // An eighth of it must be long enough for a busy machine to try the whole token.
-        let lifetime = LIFETIME * 3;
+        let lifetime = LIFETIME * 2;
         let node = node(&broker).await;
         let secret = file(&node, &token(lifetime));
         let url = url(&node, &secret);

@@ -597,7 +597,7 @@ mod tests {
             usize::try_from(MANY).unwrap()
         );
         assert!(
-            begun.elapsed() < Duration::from_secs(5),
+            begun.elapsed() < Duration::from_secs(60), // one look at each pair takes many minutes
             "{:?}",
             begun.elapsed()
         );

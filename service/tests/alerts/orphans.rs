@@ -245,7 +245,7 @@ async fn a_consumer_that_acknowledges_nothing_is_seen_by_prometheus() {
         }
         let told = Told::default();
         let configuration = configuration(&format!(
-            "stuck_after = \"8s\"\nprometheus = [\"http://127.0.0.1:{port}\"]"
+            "stuck_after = \"20s\"\nprometheus = [\"http://127.0.0.1:{port}\"]"
         ));
         let _watch = Watch::start(
             client.clone(),

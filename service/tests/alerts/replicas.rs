@@ -110,7 +110,7 @@ async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_leader_dies() 
         // The first page is taken; the second waits for a server that asks for an hour.
         let server = Server::start([Answer::Status(202), Answer::RetryAfter(503, 3_000)]).await;
         let text = format!(
-            "quiet = \"20s\"\n{WAKE}[channels.hook.webhook]\nurl = \"{}\"\n",
+            "quiet = \"45s\"\n{WAKE}[channels.hook.webhook]\nurl = \"{}\"\n",
             server.url
         );
         let one = Replica::start(&vhost, &text).await;

@@ -153,8 +153,8 @@ async fn a_master_is_found_by_its_sentinels() {
             2,
             &[
                 &watch,
-                "sentinel down-after-milliseconds main 1000",
-                "sentinel failover-timeout main 3000",
+                "sentinel down-after-milliseconds main 5000",
+                "sentinel failover-timeout main 10000",
             ],
         );
         let with = |master: &str| {

@@ -130,7 +130,7 @@ impl Servers {
     pub(crate) fn configuration(&self) -> Configuration {
         Configuration {
             addresses: vec![self.address(0)],
-            timeout: Duration::from_secs(5),
+            timeout: Duration::from_secs(60),
             ..Configuration::default()
         }
     }

@@ -498,7 +498,7 @@ async fn publish_natively(vhost: &Vhost, by: &str) -> Vec<(String, u64)> {
         let began = now();
         let run = Command::new(words.next().unwrap())
             .args(words)
-            .args(["orders", by, "6000", "600", "0"])
+            .args(["orders", by, "8000", "3000", "0"])
             .env("RETRYRMQ_URL", vhost.url())
             .output()
             .await
@@ -516,7 +516,7 @@ async fn publish_natively(vhost: &Vhost, by: &str) -> Vec<(String, u64)> {
 async fn come_in_their_order(vhost: &Vhost, due: &Due, by: &str) {
     for (language, began) in publish_natively(vhost, by).await {
         let mut times = Vec::new();
-        for ms in [0, 600, 6000i64] {
+        for ms in [0, 3000, 8000i64] {
             let (at, properties, _, key) = due.came(&format!("{language}-{ms}")).await;
             assert_eq!(key, format!("order.{ms}"));
             let headers = properties.headers().clone().unwrap();

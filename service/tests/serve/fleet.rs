@@ -65,26 +65,27 @@ async fn nothing_is_lost_and_each_message_comes_back_to_its_own_queue_only() {
                 replicas.remove(0).kill().await;
             }
         }
-        // Those that fail three times have no retry left.
-        let parks = |queue: &str| {
-            let names = (0..EACH).map(|number| format!("{queue}-{number}"));
-            names.filter(|name| attempts_of(name) > 3).count()
-        };
-        for (queue, ..) in QUEUES {
-            let parking = format!("{queue}.parked");
-            eventually(DEADLINE, &format!("{parking} is full"), || async {
-                let depth = amqp.depth(&parking).await.unwrap_or(0) as usize;
-                if depth >= parks(queue) {
-                    Ok(())
-                } else {
-                    Err(depth.to_string())
-                }
-            })
-            .await;
-        }
+        // Copies that the kill has doubled are among those that are parked, so their number says nothing.
         eventually(DEADLINE, "all are handled or parked", || async {
-            let open = ledger.unsettled().into_iter();
-            let open: Vec<_> = open.filter(|name| attempts_of(name) <= 3).collect();
+            let amqp = vhost.connect().await; // looking for a queue that is missing costs a channel
+            for (queue, ..) in QUEUES {
+                let parking = format!("{queue}.parked");
+                if amqp.depth(&parking).await.is_none() {
+                    continue;
+                }
+                for parked in amqp.drain(&parking).await {
+                    assert_eq!(parked.text(), queue);
+                    assert_eq!(parked.header_int("x-retry-count"), Some(2));
+                    let said = |name| parked.header_text(name).unwrap_or_default();
+                    assert_eq!(said("x-retry-parked-reason"), "exhausted");
+                    assert_eq!(
+                        said("x-retry-error"),
+                        format!("a consumer of {queue} rejected it")
+                    );
+                    ledger.parked(parked.id().unwrap());
+                }
+            }
+            let open = ledger.unsettled();
             if open.is_empty() {
                 Ok(())
             } else {
@@ -92,19 +93,6 @@ async fn nothing_is_lost_and_each_message_comes_back_to_its_own_queue_only() {
             }
         })
         .await;
-        for (queue, ..) in QUEUES {
-            for parked in amqp.drain(&format!("{queue}.parked")).await {
-                assert_eq!(parked.text(), queue);
-                assert_eq!(parked.header_int("x-retry-count"), Some(2));
-                let said = |name| parked.header_text(name).unwrap_or_default();
-                assert_eq!(said("x-retry-parked-reason"), "exhausted");
-                assert_eq!(
-                    said("x-retry-error"),
-                    format!("a consumer of {queue} rejected it")
-                );
-                ledger.parked(parked.id().unwrap());
-            }
-        }
         let report = ledger.assert_nothing_lost(&format!("{broker}"));
         assert_eq!(report.unrecorded, 0);
         assert_eq!(*astray.lock().unwrap(), Vec::<String>::new());

@@ -116,13 +116,13 @@ async fn the_end_waits_for_no_queue_that_does_not_answer() {
         servers("suspend").await;
         send(&amqp, "stuck", hour()).await;
         send(&amqp, "stuck", id("due")).await;
-        eventually(DEADLINE, "the first try of both is over", || async {
-            replica.said("could not be passed on") == 2
+        eventually(DEADLINE, "the second try of both is over", || async {
+            replica.said("could not be passed on") == 4
         })
         .await;
-        // That the second one has begun shows nowhere. It waits for 40 s.
+        // That the third one has begun shows nowhere. It waits for 80 s.
         tokio::time::sleep(Duration::from_secs(2)).await;
-        let ended = tokio::time::timeout(Duration::from_secs(30), replica.end()).await;
+        let ended = tokio::time::timeout(Duration::from_secs(60), replica.end()).await;
         servers("resume").await;
         assert!(ended.expect("it ends in time").success());
         eventually(DEADLINE, "all are somewhere", || async {

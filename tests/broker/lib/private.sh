@@ -102,7 +102,7 @@ private_start_epmd() { # VERSION N
         [[ -s $STATE/epmd.port ]] || epmd_port "$(node_port "$1" "$2")" >"$STATE/epmd.port"
         private_inside "$1" "$2" epmd </dev/null >"$STATE/epmd.log" 2>&1 8>&- &
         remember_process "$STATE/epmd.pid" $!
-        for _ in {1..100}; do
+        for _ in {1..1200}; do
             ! listens 127.0.0.1 "$(private_epmd_port)" || exit 0
             sleep 0.05
         done

@@ -24,6 +24,14 @@ use tokio::time::timeout;
 /// A test that takes longer hangs; it would otherwise hold up all others for ever.
 const LIMIT: Duration = Duration::from_secs(900);
 
+/// The limit, or for a run by hand that is to take longer, as many seconds as this variable says.
+fn limit() -> Duration {
+    let given = std::env::var("RETRYRMQ_TEST_LIMIT").ok();
+    given.map_or(LIMIT, |seconds| {
+        Duration::from_secs(seconds.parse().expect("a number of seconds"))
+    })
+}
+
 /// How many cells of the matrix a run has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Matrix {
@@ -297,15 +305,16 @@ async fn run_all(matrix: Matrix, runs: Vec<(String, LocalBoxFuture<'_, ()>)>) {
     if matrix == Matrix::List {
         return;
     }
-    let outcomes = join_all(runs.into_iter().map(|(place, run)| async {
-        let outcome = AssertUnwindSafe(timeout(LIMIT, run)).catch_unwind().await;
+    let limit = limit();
+    let outcomes = join_all(runs.into_iter().map(|(place, run)| async move {
+        let outcome = AssertUnwindSafe(timeout(limit, run)).catch_unwind().await;
         (place, outcome)
     }));
     let mut failures = Vec::new();
     for (place, outcome) in outcomes.await {
         match outcome {
             Ok(Ok(())) => {}
-            Ok(Err(_)) => failures.push(format!("{place}: not finished after {LIMIT:?}")),
+            Ok(Err(_)) => failures.push(format!("{place}: not finished after {limit:?}")),
             Err(panic) => failures.push(format!("{place}: {}", words(&*panic))),
         }
     }

@@ -98,7 +98,7 @@ server_url() { # KIND N
 server_cluster() { # KIND
     local n addresses=() deadline=$((SECONDS + 60))
     for n in "${CLUSTER_NODES[@]}"; do
-        server_start start "$1" "$n" "cluster-enabled yes" "cluster-node-timeout 2000" "cluster-config-file nodes.conf" \
+        server_start start "$1" "$n" "cluster-enabled yes" "cluster-node-timeout 5000" "cluster-config-file nodes.conf" \
             "repl-diskless-sync-delay 0" "repl-ping-replica-period 1"
         addresses+=("$(server_url "$1" "$n" | head -1)")
     done

@@ -241,6 +241,13 @@ impl Setting {
                 .any(|change| matches!(change, Change::UserLimit(..)))
     }
 
+    /// Whether the broker may refuse a connection because one that was closed still counts for a moment.
+    pub(crate) fn limits_connections(&self) -> bool {
+        self.changes
+            .iter()
+            .any(|change| matches!(change, Change::VhostLimit("max-connections", _)))
+    }
+
     pub(crate) fn may_lose(&self) -> bool {
         matches!(self.expectation, Expectation::Loses(_))
     }

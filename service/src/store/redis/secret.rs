@@ -68,7 +68,7 @@ mod tests {
             variable,
         };
         let login = secret
-            .login(RedisConnectionInfo::default(), Duration::from_millis(300))
+            .login(RedisConnectionInfo::default(), Duration::from_secs(60))
             .await?;
         assert_eq!(login.username(), Some("serve"));
         Ok(login.password().map(str::to_owned))

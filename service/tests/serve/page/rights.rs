@@ -14,7 +14,7 @@ rejected = "park"
 
 [[rules]]
 queue = "slow"
-retry = "fixed(1h, retries=3)"
+retry = "fixed(10h, retries=3)"
 
 [alerts]
 tick = "200ms"
@@ -252,7 +252,7 @@ async fn people_see_what_died_and_only_those_who_may_do_something_about_it() {
         );
 
         // What waits is taken out, and parked.
-        let page = olga.sees("/waiting", &["s0", "in 60 min"]).await;
+        let page = olga.sees("/waiting", &["s0", "in 10 h"]).await;
         let mark = value_of(&page, "mark");
         let cancel = [
             ("word", word.as_str()),

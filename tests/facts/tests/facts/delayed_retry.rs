@@ -142,17 +142,17 @@ async fn failed_delays_rejects_and_crashes_and_returned_delays_nacks() {
 async fn the_delay_grows_with_the_delivery_count_up_to_the_maximum() {
     on_4_3(|vhost| async move {
         let amqp = vhost.connect().await;
-        declare(&amqp, "failed", 500, 1_000).await;
-        // Without a maximum the fourth delay would be two seconds.
+        declare(&amqp, "failed", 2_000, 4_000).await;
+        // Without a maximum the fourth delay would be eight seconds.
         amqp.declare_with(
             "beside",
             QueueType::Quorum,
-            wait_queue(QueueType::Quorum, 1_750, "work"),
+            wait_queue(QueueType::Quorum, 7_000, "work"),
         )
         .await;
         amqp.publish("work", "").await;
         let mut message = hold(amqp.channel(), "work").await;
-        for (attempt, least) in [(1, 500), (2, 1_000), (3, 1_000), (4, 1_000)] {
+        for (attempt, least) in [(1, 2_000), (2, 4_000), (3, 4_000), (4, 4_000)] {
             let given_back = Instant::now();
             requeue(&message).await;
             if attempt == 4 {
@@ -230,12 +230,12 @@ async fn a_delay_outlives_the_time_of_the_message() {
     on_4_3(|vhost| async move {
         let amqp = vhost.connect().await;
         amqp.declare("parked", QueueType::Quorum).await;
-        let mut arguments = delayed("failed", 6_000, 6_000);
+        let mut arguments = delayed("failed", 13_000, 13_000);
         arguments.extend(dead_letters_to("parked"));
         amqp.declare_with("work", QueueType::Quorum, table(arguments))
             .await;
         // Shorter than the delay, and longer than this test takes to give it back.
-        let short = lapin::BasicProperties::default().with_expiration("3000".into());
+        let short = lapin::BasicProperties::default().with_expiration("10000".into());
         amqp.publish_with("work", "", short).await;
         let given_back = Instant::now();
         hold(amqp.channel(), "work")
@@ -245,7 +245,7 @@ async fn a_delay_outlives_the_time_of_the_message() {
             .unwrap();
         let message = hold(amqp.channel(), "parked").await;
         assert!(
-            given_back.elapsed() >= Duration::from_secs(6),
+            given_back.elapsed() >= Duration::from_secs(13),
             "it expired while it was delayed"
         );
         assert_eq!(

@@ -88,14 +88,14 @@ async fn looked_at(
     amqp.declare("work", work).await;
     for queue in ["looked at", "left alone"] {
         // Long enough for a look on a busy machine.
-        amqp.declare_with(queue, waiting, wait_queue(waiting, 20_000, "work"))
+        amqp.declare_with(queue, waiting, wait_queue(waiting, 28_000, "work"))
             .await;
     }
     for body in ["0", "1", "2"] {
         amqp.publish("looked at", body).await;
     }
     // So that the times of two queues differ by more than a busy broker is late.
-    sleep(Duration::from_secs(2)).await;
+    sleep(Duration::from_secs(8)).await;
     amqp.publish("left alone", "3").await;
     let (channel, held) = hold_all(&amqp, "looked at", 3).await;
     // Otherwise what is given back by nack comes again at once.

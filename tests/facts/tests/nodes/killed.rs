@@ -88,8 +88,14 @@ async fn kill_with_young_queues(node: &Node, vhost: &Vhost) -> String {
             amqp.declare(&young, queue_type).await;
             amqp.publish(&young, "").await;
         }
-        node.kill().await;
-        let age = declared.elapsed();
+        let dies = async {
+            while amqp.connection().status().connected() {
+                sleep(Duration::from_millis(5)).await;
+            }
+            declared.elapsed()
+        };
+        // The script that kills it has more to do.
+        let ((), age) = tokio::join!(node.kill(), dies);
         node.start().await;
         if age < YOUNG {
             return round.to_string();

@@ -64,7 +64,7 @@ async fn lose_patience(node: &Node) {
             "2000",
         ),
         // Longer than this test takes for what it does before: it cancels a consumer, for example.
-        ("consumer_timeout", "1800000", "5000"),
+        ("consumer_timeout", "1800000", "20000"),
         ("channel_tick_interval", "60000", "500"),
     ] {
         let current = node
@@ -116,7 +116,7 @@ async fn slow_consumers_are_cut_off(
         assert_eq!(code, 406);
         let start = "PRECONDITION_FAILED - delivery acknowledgement on channel ";
         assert!(
-            text.starts_with(start) && text.contains(" timed out. Timeout value used: 5000 ms."),
+            text.starts_with(start) && text.contains(" timed out. Timeout value used: 20000 ms."),
             "{text}"
         );
         closed(&channel).await;

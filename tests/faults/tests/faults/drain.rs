@@ -9,6 +9,7 @@ use retryrmq_faults::worker::{Worker, WorkerOptions, WorkerOutput};
 use retryrmq_faults::{DEADLINE, load};
 use retryrmq_harness::{CutProxy, Direction, eventually, on_queue_types};
 use std::collections::BTreeSet;
+use std::sync::Mutex;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
@@ -252,18 +253,20 @@ async fn closing_in_the_middle_of_a_reconnection_leaves_nothing_behind() {
         seen("the proxy has no connection left", || proxy.open() == 0).await;
         fixture.no_connection_is_left().await;
         // Each round counts as a crash, so that some wait or are parked by now.
-        let mut found = BTreeSet::new();
-        for queue in fixture.vhost.queues().await {
-            found.extend(
-                fixture
-                    .amqp
-                    .drain(queue.name())
-                    .await
-                    .iter()
-                    .map(|message| message.text().to_owned()),
-            );
-        }
-        assert_eq!(found.len(), MESSAGES, "{found:?}");
+        let found = Mutex::new(BTreeSet::new());
+        // A message on its way between two queues is in none of them.
+        eventually(DEADLINE, "every message is in a queue", || async {
+            for queue in fixture.vhost.queues().await {
+                let messages = fixture.amqp.drain(queue.name()).await;
+                let ids = messages.iter().map(|message| message.text().to_owned());
+                found.lock().unwrap().extend(ids);
+            }
+            let found = found.lock().unwrap();
+            (found.len() == MESSAGES)
+                .then_some(())
+                .ok_or_else(|| format!("{found:?}"))
+        })
+        .await;
     })
     .await;
 }

@@ -94,7 +94,7 @@ pub(crate) async fn full_work_queue(node: &Node) {
             .consumer(queue.as_str())
             .dlx(true)
             // None comes back before the queue is full, although a copy in a young queue is stored only after 2 s.
-            .retry("fixed(10s, retries=1)".parse::<Policy>().unwrap())
+            .retry("fixed(30s, retries=1)".parse::<Policy>().unwrap())
             .prefetch(ROOM as u16)
             .on_event(recorder.listener())
             .start(move |message: Message| {
@@ -128,7 +128,7 @@ pub(crate) async fn full_work_queue(node: &Node) {
         assert!(refused > 0, "{what}: the queue takes everything");
         // A quorum queue refuses its publishers only, and lets in what is dead-lettered to it.
         if kind == QueueType::Classic {
-            let waiting = format!("{queue}.retry.10000");
+            let waiting = format!("{queue}.retry.30000");
             eventually(DEADLINE, "some were refused", || async {
                 let waiting = node
                     .management()

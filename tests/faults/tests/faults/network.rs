@@ -4,9 +4,9 @@ use crate::fixture::{Fixture, QUEUE, loaded, seen};
 use retryrmq::Client;
 use retryrmq_faults::disruption::Disruption;
 use retryrmq_faults::ledger::LoadLedger;
-use retryrmq_faults::load;
 use retryrmq_faults::publisher::Publisher;
 use retryrmq_faults::recorder::Recorder;
+use retryrmq_faults::{DEADLINE, load};
 use retryrmq_harness::{CutProxy, Direction, eventually, on_queue_types};
 use std::time::Duration;
 
@@ -44,19 +44,21 @@ async fn nothing_is_lost_when_connections_are_cut_stalled_refused_and_closed() {
         let proxy = CutProxy::to(fixture.vhost.url()).await;
         let load_ledger = LoadLedger::new(QUEUE);
         let publisher = Publisher::start(fixture.client().await, QUEUE, load_ledger.clone());
-        let client = Client::connect(&format!("{}?heartbeat=1&name=shaken", proxy.url()))
-            .await
-            .unwrap();
+        let url = format!("{}?heartbeat=1&name=shaken", proxy.url());
+        // With such heartbeats a busy machine loses connections before anything else does.
+        let connect = || Client::connect(&url);
+        let client = eventually(DEADLINE, "the client connects", connect).await;
         let recorder = Recorder::new();
-        let ledger = load_ledger.clone();
-        let running = client
-            .consumer(QUEUE)
-            .dlx(true)
-            .retry(load::policy())
-            .on_event(recorder.listener())
-            .start(loaded(&recorder, move |id| ledger.handled(id)))
-            .await
-            .unwrap();
+        let start = || {
+            let ledger = load_ledger.clone();
+            client
+                .consumer(QUEUE)
+                .dlx(true)
+                .retry(load::policy())
+                .on_event(recorder.listener())
+                .start(loaded(&recorder, move |id| ledger.handled(id)))
+        };
+        let running = eventually(DEADLINE, "the consumer starts", start).await;
         let mut disruption = Disruption::new(&what, HARMS.len());
         let mut faults = Vec::new();
         while disruption.goes_on() {

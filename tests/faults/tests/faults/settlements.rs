@@ -62,6 +62,8 @@ async fn what_was_handled_but_not_acknowledged_does_not_run_again_if_it_has_an_i
             running.stats().acked == 2
         })
         .await;
+        // The next connections would be stalled as well, and count as open for ever.
+        proxy.refuse();
         proxy.cut();
         // Let go before the rest of the wire is, what is held back would still arrive.
         seen("the old connections are gone", || proxy.open() == 0).await;

@@ -42,7 +42,7 @@ async fn judge(scenario: &str, flaw: &str) -> Vec<Verdict> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_driver_that_is_right_passes() {
-    let verdicts = judge(&SCENARIO.replace("WITHIN", "30s"), "none").await;
+    let verdicts = judge(&SCENARIO.replace("WITHIN", "10m"), "none").await;
     assert!(
         verdicts
             .iter()

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import retryrmq
+from driver import say
 from faststream import AckPolicy, FastStream
 from faststream.rabbit import Channel, RabbitBroker, RabbitQueue
 from retryrmq.faststream import CurrentMessage, RetryMiddleware
@@ -28,4 +29,7 @@ async def consume(order: dict[str, Any], options: dict[str, Any], prefetch: int,
     async def handle(message: CurrentMessage) -> None:
         await play(message)
 
-    await FastStream(broker, on_startup=[retries.start], logger=None).run()
+    async def ready() -> None:
+        say("ready")
+
+    await FastStream(broker, on_startup=[retries.start], after_startup=[ready], logger=None).run()

@@ -82,10 +82,11 @@ func (p *player) handle(ctx context.Context, m *retryrmq.Message) error {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {}
 	}
-	say(map[string]any{"line": "settled", "id": id, "run": run, "at_ms": time.Now().UnixMilli()})
+	// The library has ended this attempt already, and counts from then.
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	say(map[string]any{"line": "settled", "id": id, "run": run, "at_ms": time.Now().UnixMilli()})
 	return step.end()
 }
 

@@ -149,8 +149,9 @@ async function consume(order) {
         script.end(run)
       },
     )
+    const running = rmq.run()
     say('ready')
-    await rmq.run()
+    await running
     say('done')
   } catch (error) {
     if (!(error instanceof RetryRmqError)) throw error

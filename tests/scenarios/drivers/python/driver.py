@@ -158,7 +158,10 @@ class Tell(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         level = {"WARNING": "warn"}.get(record.levelname, record.levelname.lower())
-        say("log", level=level, text=record.getMessage())
+        text = record.getMessage()
+        say("log", level=level, text=text)
+        if text.startswith("consuming "):
+            say("ready")
 
 
 def milliseconds(value: int) -> timedelta:

@@ -132,7 +132,6 @@ final class ScenarioDriver {
             say("refused", Map.of("code", code, "message", why));
             Runtime.getRuntime().halt(0);
         }
-        say("ready", Map.of());
         Runtime.getRuntime().addShutdownHook(new Thread(() -> {
             // Closing alone would wait for ten seconds, and then close the connections.
             context.getBeansOfType(AbstractMessageListenerContainer.class).values().forEach(AbstractMessageListenerContainer::stop);
@@ -140,6 +139,7 @@ final class ScenarioDriver {
             say("done", Map.of());
             Runtime.getRuntime().halt(0);
         }));
+        say("ready", Map.of());
         new CountDownLatch(1).await();
     }
 

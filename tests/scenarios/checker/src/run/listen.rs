@@ -47,7 +47,7 @@ impl Run<'_> {
                 self.publish(&scenario.publish).await?;
             }
             if let Some(next) = later.last().copied() {
-                if self.holds(&next.once).await {
+                if (self.is_ready || !next.stop) && self.holds(&next.once).await {
                     later.pop();
                     self.happen(next).await?;
                     if next.stop {

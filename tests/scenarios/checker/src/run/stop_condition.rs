@@ -22,19 +22,13 @@ impl Run<'_> {
             .iter()
             .all(|event| self.seen.told(event).is_empty())
             && expect.log.iter().all(|line| self.seen.logged(line));
-        all_ran
+        self.is_ready
+            && all_ran
             && all_told
             && self.seen.restarts >= expect.restarts.at_least
             && self.all_in_place([]).await
             // only now the rest, because it takes a question to the management interface
             && self.all_in_place(self.fixture.queues().await).await
-            && self.can_be_asked_to_end().await
-    }
-
-    /// A driver that was started again may not listen to SIGTERM before it consumes.
-    async fn can_be_asked_to_end(&self) -> bool {
-        let queue = &self.scenario.topology.queue.name;
-        self.seen.restarts == 0 || self.fixture.is_consumed(queue).await
     }
 
     /// Whether every queue holds as many messages as it should in the end: those that are named, and those given.

@@ -93,7 +93,9 @@ record TestBroker(String version, String url, String management, String control,
             HttpResponse<String> answer = client.send(HttpRequest.newBuilder(there).header("Authorization", "Basic " + login)
                     .header("Content-Type", "application/json").method(method, HttpRequest.BodyPublishers.ofString(body)).build(),
                     HttpResponse.BodyHandlers.ofString());
-            if (answer.statusCode() >= 300) {
+            // a busy broker says 500 of a deletion that it goes on with
+            boolean isGoing = method.equals("DELETE") && answer.statusCode() == 500;
+            if (answer.statusCode() >= 300 && !isGoing) {
                 throw new IllegalStateException(method + " " + path + ": " + answer.statusCode() + " " + answer.body());
             }
         } catch (IOException failed) {
@@ -106,6 +108,8 @@ record TestBroker(String version, String url, String management, String control,
     /** A virtual host for one test, which is deleted at its end. */
     record Vhost(TestBroker broker, String name) implements AutoCloseable {
 
+        private static final int PATIENCE_MS = 120_000;
+
         String url() {
             URI all = URI.create(broker.url);
             return all.getScheme() + "://" + all.getUserInfo() + "@" + all.getHost() + ":" + all.getPort() + "/" + name;
@@ -115,6 +119,9 @@ record TestBroker(String version, String url, String management, String control,
             ConnectionFactory factory = new ConnectionFactory();
             try {
                 factory.setUri(url());
+                // a busy broker takes longer than the ten seconds of a client
+                factory.setConnectionTimeout(PATIENCE_MS);
+                factory.setHandshakeTimeout(PATIENCE_MS);
                 try (Connection connection = factory.newConnection()) {
                     return work.with(connection.createChannel());
                 }
