@@ -412,6 +412,12 @@ impl Consumer {
         })
     }
 
+    /// The [`prefetch_bytes`](Self::prefetch_bytes). `None` if there is no limit.
+    #[must_use]
+    pub fn configured_prefetch_bytes(&self) -> Option<u64> {
+        self.prefetch_bytes
+    }
+
     /// The [`batch`](Self::batch), for callers that run handlers themselves. `None` if a handler gets single messages.
     #[must_use]
     pub fn batch_size(&self) -> Option<usize> {
