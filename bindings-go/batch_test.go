@@ -355,6 +355,7 @@ func TestOptionsOfBatchesThatCannotWork(t *testing.T) {
 		for word, options := range map[string][]retryrmq.Option{
 			"`ConsumeBatches` needs `Batch`":                  nil,
 			"`Batch` must be between 1 and 10000":             {retryrmq.Batch(0)},
+			"`PrefetchBytes` must be at least 1":              {retryrmq.Batch(2), retryrmq.PrefetchBytes(0)},
 			"`BatchWait` must be at most 1m":                  {retryrmq.Batch(2), retryrmq.BatchWait(time.Hour)},
 			"`Prefetch` (99) must be at least `Batch` (100)":  {retryrmq.Batch(100), retryrmq.Prefetch(99)},
 			"`Batch` (10000) × `Concurrency` (16) must be at": {retryrmq.Batch(10_000)},

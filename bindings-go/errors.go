@@ -97,7 +97,7 @@ func asError(err error) error {
 // Sentences of the native half use the core's names of options; these replace them by Go's.
 var (
 	goOptions = strings.NewReplacer("`dlx`", "`DLX`", "`fatal`", "`Fatal`", "`park`", "`NoParking`", "`retry`", "`Retry`", "`strategy`", "`Strategy`", "`rules`", "`Rules`",
-		"`prefetch`", "`Prefetch`", "`concurrency`", "`Concurrency`", "`handler_timeout`", "`HandlerTimeout`", "`pause`", "`Pause`",
+		"`prefetch`", "`Prefetch`", "`prefetch_bytes`", "`PrefetchBytes`", "`concurrency`", "`Concurrency`", "`handler_timeout`", "`HandlerTimeout`", "`pause`", "`Pause`",
 		"`drain_timeout`", "`DrainTimeout`", "`batch`", "`Batch`", "`batch_wait`", "`BatchWait`", "`limits.crashes`", "`CrashLimit`", "`expiration`", "`Expiration`", "`work_queue`", "`WorkQueue`",
 		"no JSON object of arguments such as {\"x-max-priority\": 10}", "no retryrmq.Table of arguments")
 	goPhrases = strings.NewReplacer("with `dlx` and `declare` on", "with `DLX` and without `NoDeclare`",

@@ -121,6 +121,18 @@ func Prefetch(n int) Option {
 	}
 }
 
+// PrefetchBytes sets how many bytes of bodies of unacknowledged messages the consumer holds, about. The broker sends fewer messages while they are
+// large. What does not fit is returned and comes again. A message larger than n is handled while no other one is. No limit by default.
+func PrefetchBytes(n int64) Option {
+	return func(p *plan) error {
+		if n < 1 {
+			return invalidOption("`PrefetchBytes` must be at least 1, not %d", n)
+		}
+		p.given["prefetch_bytes"] = n
+		return nil
+	}
+}
+
 // Priority sets the priority among the consumers of the queue (x-priority): while a consumer of a higher priority has room in its [Prefetch],
 // it gets all messages. It may be negative; 0 by default.
 func Priority(n int) Option {

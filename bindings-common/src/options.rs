@@ -77,6 +77,7 @@ struct OptionsJson {
     strategy: Option<String>,
     rules: Vec<RuleJson>,
     prefetch: Option<u16>,
+    prefetch_bytes: Option<u64>,
     priority: Option<i32>,
     concurrency: Option<usize>,
     batch: Option<usize>,
@@ -179,6 +180,7 @@ impl OptionsJson {
         said! {
             dlx: self.dlx,
             prefetch: self.prefetch,
+            prefetch_bytes: self.prefetch_bytes,
             priority: self.priority,
             concurrency: self.concurrency,
             batch: self.batch,
@@ -247,6 +249,8 @@ mod tests {
             (json!({"park": false}), None),
             (json!({"hope": 1}), None),
             (json!({"prefetch": 70_000}), None),
+            (json!({"prefetch_bytes": 0}), None),
+            (json!({"prefetch_bytes": -1}), None),
             (json!({"batch": 0}), None),
             (json!({"batch": 100, "prefetch": 99}), None),
             (json!({"batch_wait": 0.2}), None),
@@ -263,7 +267,7 @@ mod tests {
     #[test]
     fn all_that_is_said_reaches_the_consumer() {
         let read = Options::read(
-            r#"{"queue": "orders", "dlx": true, "prefetch": 7, "concurrency": 3, "handler_timeout": 1.5, "drain_timeout": 0.25,
+            r#"{"queue": "orders", "dlx": true, "prefetch": 7, "prefetch_bytes": 8388608, "concurrency": 3, "handler_timeout": 1.5, "drain_timeout": 0.25,
                 "pause": {"window": 5}, "rules": [{"policy": "fixed(1s)", "headers": {"a": "b"}}, "error=X => fixed(2s)"]}"#,
         );
         let Options {
@@ -277,6 +281,7 @@ mod tests {
             ),
             (7, 3)
         );
+        assert_eq!(consumer.configured_prefetch_bytes(), Some(8 << 20));
         assert_eq!(
             consumer.configured_handler_timeout(),
             Some(Duration::from_millis(1500))

@@ -50,6 +50,11 @@ pub fn options() -> Vec<(&'static str, String, &'static str)> {
             "How many messages may be unacknowledged at the same time, 1 to 65535.",
         ),
         (
+            "prefetch_bytes",
+            String::new(),
+            "How many bytes of bodies of unacknowledged messages the consumer holds, about. By default only `prefetch` limits them. A larger message is handled alone.",
+        ),
+        (
             "priority",
             "0".into(),
             "Which consumers of the queue get messages first: those with the highest priority, as long as their `prefetch` is not full. May be negative.",

@@ -74,6 +74,11 @@ export interface ConsumerOptions {
   /** How many messages may be unacknowledged at a time (AMQP `basic.qos`): 1 to 65535, 64 by default. */
   prefetch?: number | undefined
   /**
+   * How many bytes of bodies of unacknowledged messages the consumer holds, about. The broker sends fewer messages while they are large. What
+   * does not fit is returned and comes again. A message larger than that is handled while no other one is. No limit by default.
+   */
+  prefetchBytes?: number | undefined
+  /**
    * The priority among the consumers of the queue (`x-priority`): while a consumer of a higher priority has room in its `prefetch`,
    * it gets all messages. May be negative; 0 by default.
    */
@@ -322,6 +327,7 @@ const READ = {
   strategy: (value: unknown) => string('strategy', value),
   rules,
   prefetch: (value: unknown) => whole('prefetch', value, 1, 65_535),
+  prefetchBytes: (value: unknown) => whole('prefetchBytes', value, 1, Number.MAX_SAFE_INTEGER),
   priority: (value: unknown) => whole('priority', value, -(2 ** 31), 2 ** 31 - 1),
   concurrency: (value: unknown) => whole('concurrency', value, 1, 100_000),
   batch: (value: unknown) => whole('batch', value, 1, 10_000),

@@ -30,6 +30,8 @@ from retryrmq.client import outgoing
         ("prefetch", 0, ValueError),
         ("prefetch", 65536, ValueError),
         ("prefetch", 1.5, TypeError),
+        ("prefetch_bytes", 0, ValueError),
+        ("prefetch_bytes", "64MiB", TypeError),
         ("concurrency", 0, ValueError),
         ("concurrency", True, TypeError),
         ("handler_timeout", 5, TypeError),

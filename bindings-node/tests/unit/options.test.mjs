@@ -69,6 +69,7 @@ const VALUES = [
   [{ queue: 'my_orders.parked' }, /^`my_orders.parked` is .* of `my_orders`; consume `my_orders`, .* `reservedName`$/],
   [{ prefetch: 0 }, /`prefetch` must be a whole number between 1 and 65535, not 0/],
   [{ priority: 2 ** 31 }, /`priority` must be a whole number between -2147483648 and 2147483647/],
+  [{ prefetchBytes: 0 }, /`prefetchBytes` must be a whole number between 1 and /],
   [{ prefetch: 1.5 }, /`prefetch` must be a whole number/],
   [{ concurrency: -1 }, /`concurrency`/],
   [{ handlerTimeout: Number.NaN }, /`handlerTimeout` cannot be NaN ms/],

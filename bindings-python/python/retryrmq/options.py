@@ -79,6 +79,9 @@ class ConsumerOptions(TypedDict, total=False):
     rules: Sequence[Rule | str]
     #: How many messages may be unacknowledged at a time (AMQP ``basic.qos``): 1 to 65535, 64 by default.
     prefetch: int
+    #: How many bytes of bodies of unacknowledged messages the consumer holds, about. The broker sends fewer messages while they are large. What
+    #: does not fit is returned and comes again. A message larger than that is handled while no other one is. No limit by default.
+    prefetch_bytes: int
     #: The priority among the consumers of the queue (``x-priority``): while a consumer of a higher priority has room in its ``prefetch``,
     #: it gets all messages. May be negative; 0 by default.
     priority: int
@@ -232,6 +235,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "strategy": functools.partial(checked_text, "strategy"),
     "rules": _rules,
     "prefetch": lambda value: _whole("prefetch", value, 1, 65_535),
+    "prefetch_bytes": lambda value: _whole("prefetch_bytes", value, 1, 2**53 - 1),
     "priority": lambda value: _whole("priority", value, -(2**31), 2**31 - 1),
     "concurrency": lambda value: _whole("concurrency", value, 1, 100_000),
     "batch": lambda value: _whole("batch", value, 1, 10_000),

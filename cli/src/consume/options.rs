@@ -2,6 +2,7 @@
 
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 
+use bytesize::ByteSize;
 use clap::Args;
 use retryrmq::{Consumer, DAY, Limits, MAX_DELAY, Pause, SECOND, parse_duration};
 
@@ -66,6 +67,11 @@ pub(crate) struct Options {
     /// How many messages may be taken from the queue unacknowledged [default: twice what runs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), help_heading = "Running")]
     pub(super) prefetch: Option<u16>,
+
+    /// How much memory the bodies of unacknowledged messages may take, about, such as 64MiB; a larger message is handled alone [default:
+    /// no limit]
+    #[arg(long, value_name = "SIZE", value_parser = at_least_a_byte, help_heading = "Running")]
+    pub(super) prefetch_bytes: Option<ByteSize>,
 
     /// Which consumers of the queue get its messages first: those of the highest priority, while they may take more [default: 0]
     #[arg(
@@ -265,6 +271,9 @@ impl Options {
         if let Some(work_queue) = self.retry_args.work_queue()? {
             consumer = consumer.work_queue(work_queue);
         }
+        if let Some(bytes) = self.prefetch_bytes {
+            consumer = consumer.prefetch_bytes(bytes.as_u64());
+        }
         if let Some(priority) = self.priority {
             consumer = consumer.priority(priority);
         }
@@ -346,6 +355,14 @@ impl Options {
 
 fn duration(option: &str, text: &str) -> Result<Duration, CliError> {
     parse_duration(text).map_err(|why| CliError::usage(format!("{option}: {why}")))
+}
+
+fn at_least_a_byte(text: &str) -> Result<ByteSize, String> {
+    let size = text.parse::<ByteSize>()?;
+    match size.as_u64() {
+        0 => Err("it must be at least 1B; leave it out for no limit".to_owned()),
+        _ => Ok(size),
+    }
 }
 
 fn positive(option: &str, text: Option<&str>) -> Result<Option<Duration>, CliError> {

@@ -31,6 +31,8 @@ async fn options_that_make_no_sense_are_refused_before_connecting() {
         ("--concurrency=many", "--concurrency"),
         ("--prefetch=0", "--prefetch"),
         ("--prefetch=70000", "--prefetch"),
+        ("--prefetch-bytes=0", "at least 1B"),
+        ("--prefetch-bytes=large", "--prefetch-bytes"),
         ("--timeout=5", "unit"),
         ("--timeout=0s", "longer than 0"),
         ("--grace=-1s", "negative"),

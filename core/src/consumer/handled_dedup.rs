@@ -18,7 +18,7 @@ use crate::retry::headers;
 const LONGEST: Duration = Duration::from_secs(300);
 
 /// Identifies one attempt of one message: a hash with a secret key.
-type AttemptHash = u64;
+pub(super) type AttemptHash = u64;
 
 /// Many small pieces in one, because a keyed hash takes longer for each piece than for its bytes.
 struct HashBuffer(Vec<u8>);
@@ -61,7 +61,7 @@ impl HandledDedup {
 
     /// A mark of everything that distinguishes this attempt of this message. The id alone is not enough: publishers reuse ids, and
     /// acknowledging another message unseen would lose it.
-    fn mark(&self, message: &Received) -> Option<AttemptHash> {
+    pub(super) fn mark(&self, message: &Received) -> Option<AttemptHash> {
         if self.capacity == 0 {
             return None;
         }
@@ -135,17 +135,18 @@ impl HandledDedup {
     }
 
     /// The channel is gone. What was acknowledged on it may come back, and `unsettled` will. If two messages are completely equal, one
-    /// acknowledged and one not, nobody can tell which comes back; such a mark is dropped.
+    /// acknowledged and one not, nobody can tell which comes back; such a mark is dropped. A message without its body has its mark with it.
     pub(super) fn lose<'a>(
         &mut self,
-        unsettled: impl Iterator<Item = &'a Received>,
+        unsettled: impl Iterator<Item = (Option<AttemptHash>, &'a Received)>,
         now: EngineTime,
     ) {
         if self.acknowledged.is_empty() && self.expected.is_empty() {
             return;
         }
-        let alike: HashSet<AttemptHash> =
-            unsettled.filter_map(|message| self.mark(message)).collect();
+        let alike: HashSet<AttemptHash> = unsettled
+            .filter_map(|(mark, message)| mark.or_else(|| self.mark(message)))
+            .collect();
         self.expected
             .retain(|mark, until| *until > now && !alike.contains(mark));
         let until = now + LONGEST;
@@ -208,7 +209,7 @@ mod tests {
         for message in acknowledged {
             memory.acknowledged(message);
         }
-        memory.lose(unsettled.iter(), NOW);
+        memory.lose(unsettled.iter().map(|message| (None, message)), NOW);
         memory
     }
 
@@ -251,7 +252,7 @@ mod tests {
     fn what_was_expected_from_an_earlier_channel_is_not_taken_for_another_either() {
         let alike = || message(Some("1"), "a", false);
         let mut memory = lost(&[alike()], &[]);
-        memory.lose([alike()].iter(), NOW);
+        memory.lose([alike()].iter().map(|message| (None, message)), NOW);
         assert!(!memory.recalls(&message(Some("1"), "a", true), NOW));
     }
 

@@ -39,6 +39,8 @@ pub struct Consumer {
     pub(super) strategy: Strategy,
     /// `None`: as many as the handlers need.
     pub(super) prefetch: Option<u16>,
+    /// `None`: no limit.
+    pub(super) prefetch_bytes: Option<u64>,
     pub(super) priority: Option<i32>,
     pub(super) concurrency: usize,
     /// `None`: a handler gets single messages.
@@ -74,6 +76,7 @@ impl Consumer {
             rules: Rules::default(),
             strategy: Strategy::default(),
             prefetch: None,
+            prefetch_bytes: None,
             priority: None,
             concurrency: 16,
             batch: None,
@@ -140,6 +143,17 @@ impl Consumer {
     /// it is `batch` × [`concurrency`](Self::concurrency), if that is more. It cannot be smaller than a batch.
     pub fn prefetch(mut self, prefetch: u16) -> Self {
         self.prefetch = Some(prefetch);
+        self
+    }
+
+    /// Limits the bytes of the bodies of unsettled messages. No limit by default. RabbitMQ limits only their number, so 64 messages of 12 MiB
+    /// take 768 MiB.
+    ///
+    /// The consumer then requests fewer messages than [`prefetch`](Self::prefetch) while they are large. The broker may send larger messages
+    /// than expected. What does not fit is returned unchanged and comes again later, so its order may change and it may be marked as
+    /// `redelivered`. A message larger than the limit is handled while no other one is.
+    pub fn prefetch_bytes(mut self, bytes: u64) -> Self {
+        self.prefetch_bytes = Some(bytes);
         self
     }
 
@@ -396,6 +410,12 @@ impl Consumer {
                 None => PREFETCH,
             }
         })
+    }
+
+    /// The [`prefetch_bytes`](Self::prefetch_bytes). `None` if there is no limit.
+    #[must_use]
+    pub fn configured_prefetch_bytes(&self) -> Option<u64> {
+        self.prefetch_bytes
     }
 
     /// The [`batch`](Self::batch), for callers that run handlers themselves. `None` if a handler gets single messages.
@@ -688,6 +708,7 @@ impl fmt::Debug for Consumer {
             .field("retry", &self.rules.otherwise.to_string())
             .field("strategy", &self.strategy)
             .field("prefetch", &self.configured_prefetch())
+            .field("prefetch_bytes", &self.prefetch_bytes)
             .field("concurrency", &self.concurrency)
             .field("batch", &self.batch)
             .finish_non_exhaustive()

@@ -60,6 +60,9 @@ impl Consumer {
                 "`prefetch` must be at least 1: without it the broker would send the whole queue at once",
             );
         }
+        if self.prefetch_bytes == Some(0) {
+            return bad("`prefetch_bytes` must be at least 1; leave it out for no limit");
+        }
         if !(1..=MOST_AT_A_TIME).contains(&self.concurrency) {
             return bad(&format!(
                 "`concurrency` must be at least 1 and at most {MOST_AT_A_TIME}"
@@ -197,6 +200,15 @@ mod tests {
             consumer.validate().unwrap();
             assert_eq!(consumer.configured_prefetch(), prefetch);
         }
+    }
+
+    #[test]
+    fn some_bytes_must_be_allowed() {
+        let orders = |bytes| Consumer::new("orders").prefetch_bytes(bytes);
+        let error = orders(0).validate().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidOption);
+        assert!(error.to_string().contains("`prefetch_bytes`"), "{error}");
+        orders(1).validate().unwrap();
     }
 
     #[test]

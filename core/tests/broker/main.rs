@@ -30,6 +30,7 @@ mod parking;
 mod permissions;
 mod policies;
 mod prefetch;
+mod prefetch_bytes;
 mod priorities;
 mod protocols;
 mod publishing;

@@ -51,8 +51,12 @@ impl Engine {
         }
         let returned_unseen = received.redelivered && self.returned_unseen > 0;
         self.returned_unseen -= usize::from(returned_unseen);
+        let bytes = received.body.len() as u64;
+        self.count_body(bytes);
         let token = self.entries.insert(DeliveryState {
             received: Arc::clone(&received),
+            bytes,
+            mark: None,
             session,
             consumer,
             tag,
@@ -69,12 +73,16 @@ impl Engine {
             let (queue, message_id) = (self.queue(), received.message_id());
             self.emit(Event::AlreadyHandled { queue, message_id }, out);
             self.release(token, now);
-        } else if self.drain.is_some()
-            || self.circuit_breaker.is_pausing() && !self.must_detour_unstarted(&received.state)
-        {
-            self.keep(token, now);
-        } else {
+            return;
+        }
+        let is_admitted = self.drain.is_none()
+            && (!self.circuit_breaker.is_pausing() && self.fits(token)
+                || self.must_detour_unstarted(&received.state));
+        drop(received); // its body may have to go
+        if is_admitted {
             self.admit(token, now, out);
+        } else {
+            self.keep(token, now);
         }
     }
 
@@ -114,6 +122,7 @@ impl Engine {
             self.hold_until_admitted(token, now);
         } else {
             self.requeue_soon(token);
+            self.drop_body(token);
         }
     }
 
@@ -286,7 +295,9 @@ impl Engine {
     }
 
     pub(super) fn hand_out(&mut self, token: Token, out: &mut Commands) {
-        let alone = self.takes_one_by_one() || self.prefetch_control.stays_narrow();
+        let alone = self.takes_one_by_one()
+            || self.prefetch_control.stays_narrow()
+            || self.byte_budget.is_narrow();
         if let Some(entry) = self.entries.get_mut(token) {
             entry.phase = Phase::Out;
             let in_time = entry.since + self.consumer_timeout.longest();
@@ -311,7 +322,11 @@ impl Engine {
                 .entries
                 .get_mut(token)
                 .is_some_and(DeliveryState::is_spare);
-            if held && self.suspect.is_some() {
+            if held
+                && (self.suspect.is_some()
+                    || !self.may_run_now(token)
+                    || mutants::has(Mutant::StarvesTheKept))
+            {
                 self.spares.push(token);
             } else if held {
                 self.admit(token, now, out);

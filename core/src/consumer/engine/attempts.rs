@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tracing::warn;
 
 use super::{
-    super::{Token, timers::TimerTask},
+    super::{Received, Token, timers::TimerTask},
     Command, Commands, Engine, Now, Return,
     delivery_state::{HoldReason, NextAction, Phase},
     mutants::{self, Mutant},
@@ -186,7 +186,8 @@ impl Engine {
         let quiet = if self.drain.is_some() {
             self.prefetch_control.is_closed()
         } else {
-            self.prefetch_control.is_narrow() || !self.circuit_breaker.is_pausing()
+            self.prefetch_control.is_narrow()
+                || !self.circuit_breaker.is_pausing() && !self.byte_budget.is_exceeded()
         };
         if self.returning.is_empty() || !quiet {
             return;
@@ -212,18 +213,21 @@ impl Engine {
             return;
         };
         let received = Arc::clone(&entry.received);
-        let copy = !self.options.requeue_unchanged
-            && crate::retry::returns_as_copy(
-                &received.state,
-                &self.options.limits,
-                self.counting,
-                self.nack_is_uncounted,
-            );
-        if copy {
+        if self.returns_as_copy(&received) {
             let pending_copy = self.case(&received, now).requeue_unstarted();
             self.publish(token, Box::new(pending_copy), now, out);
         } else {
             self.give_back(token, Return::Unstarted, out);
         }
+    }
+    /// Whether an unstarted message goes back as a copy.
+    pub(super) fn returns_as_copy(&self, received: &Received) -> bool {
+        !self.options.requeue_unchanged
+            && crate::retry::returns_as_copy(
+                &received.state,
+                &self.options.limits,
+                self.counting,
+                self.nack_is_uncounted,
+            )
     }
 }

@@ -227,10 +227,11 @@ impl Engine {
         self.hand_out(token, out);
     }
 
-    /// A cautious consumer takes one message at a time. If that takes long, it is no longer allowed to hold up all others.
+    /// A cautious consumer takes one message at a time, and so does one that holds too many bytes. If that takes long, it is no longer allowed to
+    /// hold up all others.
     pub(super) fn end_caution(&mut self, now: Now) {
         self.cautious_until = None;
-        if !self.cautious
+        if !(self.cautious || self.byte_budget.is_exceeded())
             || self.one_by_one > 0
             || self.suspect.is_some()
             || self.options.configured_prefetch() == 1

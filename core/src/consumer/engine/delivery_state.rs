@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     super::Received,
-    super::engine_time::EngineTime,
+    super::{engine_time::EngineTime, handled_dedup::AttemptHash},
     command::{Copy, Return},
 };
 use crate::telemetry::Event;
@@ -13,6 +13,10 @@ use crate::telemetry::Event;
 #[derive(Debug)]
 pub(super) struct DeliveryState {
     pub(super) received: Arc<Received>,
+    /// The size of its body, while that is kept.
+    pub(super) bytes: u64,
+    /// Its mark, if its body is not kept.
+    pub(super) mark: Option<AttemptHash>,
     /// The channel on which it came. On another channel its tag belongs to another message.
     pub(super) session: u64,
     pub(super) consumer: u64,

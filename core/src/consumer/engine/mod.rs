@@ -16,6 +16,7 @@ mod action;
 mod admission;
 mod attempt_log;
 mod attempts;
+mod byte_budget;
 mod circuit_breaker;
 mod command;
 mod consumer_timeout;
@@ -50,6 +51,7 @@ pub(crate) use input::{IncomingDelivery, Input};
 
 use self::{
     ack_barrier::AckBarrier,
+    byte_budget::ByteBudget,
     circuit_breaker::CircuitBreaker,
     consumer_timeout::ConsumerTimeout,
     crash_isolation::Suspect,
@@ -129,6 +131,7 @@ pub(crate) struct Engine {
     /// The last reported reason why no channel could be consumed from, and when it was reported.
     warned: Option<(ErrorKind, Duration)>,
     prefetch_control: PrefetchControl,
+    byte_budget: ByteBudget,
     timers: Timers,
     /// Sent copies in order, and when each will count as held up.
     ways: VecDeque<(EngineTime, Token)>,
@@ -207,6 +210,7 @@ impl Engine {
             safe_from: EngineTime::ZERO,
             warned: None,
             prefetch_control: PrefetchControl::new(options.configured_prefetch(), queues_sleep),
+            byte_budget: ByteBudget::new(options.prefetch_bytes, options.configured_prefetch()),
             timers: Timers::default(),
             ways: VecDeque::new(),
             memory: HandledDedup::new(if remembers {
@@ -311,6 +315,7 @@ impl Engine {
         self.check_drain_deadline(now);
         self.requeue_in_order(now, out);
         self.end_caution(now);
+        self.review_budget();
         self.adjust_prefetch(now, out);
         self.flush(now, self.drain.is_some(), out);
     }
@@ -443,6 +448,7 @@ impl Engine {
             || self.one_by_one > 0
             || self.suspect.is_some()
             || !self.circuit_breaker.is_off()
+            || self.byte_budget.is_exceeded()
     }
 
     /// Adjusts the consumers to what the broker may send now.
@@ -458,8 +464,10 @@ impl Engine {
         } else {
             PrefetchMode::Full
         };
-        let crowded =
-            !self.circuit_breaker.is_pausing() && self.slots_taken < self.most_slots_taken();
+        let crowded = !self.circuit_breaker.is_pausing()
+            && self.slots_taken < self.most_slots_taken()
+            && self.has_free_bytes();
+        self.prefetch_control.set_wide(self.byte_budget.window());
         while let Some(step) = self.prefetch_control.next(goal, crowded) {
             out.add(match step {
                 ChannelStep::Consume { consumer, prefetch } => Command::Consume {

@@ -65,6 +65,10 @@ pub(crate) enum Mutant {
     KeepsItsChannel,
     /// Takes every queue for a young one, also if its marker is bound.
     ForgetsTheMarker,
+    /// Takes every message, however many bytes are held.
+    IgnoresBytes,
+    /// Never gives a message its turn that was kept.
+    StarvesTheKept,
     /// Does not look for a message that the broker cannot deliver.
     DoesNotLook,
     /// Consumes on while such a message cannot be moved.

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! PrefetchMode::Nothing   draining                        no consumer
-//! PrefetchMode::One       just started, suspect, pause    one consumer with a prefetch of 1
-//! PrefetchMode::Full      all is well                     one consumer with the whole prefetch
+//! PrefetchMode::One       just started, suspect, pause,   one consumer with a prefetch of 1
+//!                         too many bytes held
+//! PrefetchMode::Full      all is well                     one consumer with the whole prefetch, or what `prefetch_bytes` allows
 //! ```
 //!
 //! A prefetch belongs to its consumer for life (AMQP `basic.qos`), so changing it means to consume anew. The next consumer is there before
@@ -99,6 +100,11 @@ impl PrefetchControl {
             goes_first: None,
             may_sleep: false,
         }
+    }
+
+    /// How many messages a wide consumer may bring.
+    pub(super) fn set_wide(&mut self, prefetch: u16) {
+        self.prefetch = prefetch;
     }
 
     pub(super) fn set_queues_sleep(&mut self, queues_sleep: bool) {

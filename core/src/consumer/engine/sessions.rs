@@ -154,7 +154,7 @@ impl Engine {
             .entries
             .iter()
             .filter(|(_, entry)| entry.session == session)
-            .map(|(_, entry)| &*entry.received);
+            .map(|(_, entry)| (entry.mark, &*entry.received));
         self.memory.lose(unsettled, now.at);
         self.withdraw_what_is_held_up(now, out);
         // Copies on their way still count: once stored, their originals need not run again. So do messages that handlers have: a success

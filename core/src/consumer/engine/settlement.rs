@@ -92,6 +92,7 @@ impl Engine {
     fn remove(&mut self, token: Token) -> Option<DeliveryState> {
         let entry = self.entries.remove(token)?;
         self.counters.outstanding.dec();
+        self.byte_budget.released(entry.bytes);
         if entry.awaited {
             self.no_longer_awaited();
         }

@@ -62,6 +62,7 @@ pub struct Options {
     #[serde(default)]
     pub rules: Vec<String>,
     pub prefetch: Option<u16>,
+    pub prefetch_bytes: Option<u64>,
     pub concurrency: Option<u16>,
     pub batch: Option<usize>,
     pub batch_wait_ms: Option<u64>,
@@ -217,7 +218,7 @@ mod tests {
             "
 shows: x
 consume:
-  {dlx: true, retry: 'fixed(1s)', strategy: native, rules: ['error=T => fixed(2s)'], prefetch: 3, concurrency: 2, batch: 3, batch_wait: 100ms,
+  {dlx: true, retry: 'fixed(1s)', strategy: native, rules: ['error=T => fixed(2s)'], prefetch: 3, prefetch_bytes: 1024, concurrency: 2, batch: 3, batch_wait: 100ms,
    handler_timeout: 2s,
    pause: {window: 4, share: 0.5, for: 1s}, declare: false, queue_type: quorum, crash_limit: 3, defer_limit: 4, fatal: true}
 publish: [{id: a}]
@@ -241,12 +242,20 @@ expect: {messages: {a: {runs: 9, ends: handled}}}
         assert_eq!(
             (
                 play.consume.prefetch,
+                play.consume.prefetch_bytes,
                 play.consume.batch,
                 play.consume.batch_wait_ms,
                 play.consume.handler_timeout_ms,
                 play.consume.declare
             ),
-            (Some(3), Some(3), Some(100), Some(2000), Some(false))
+            (
+                Some(3),
+                Some(1024),
+                Some(3),
+                Some(100),
+                Some(2000),
+                Some(false)
+            )
         );
         let script = Script::new(play.handler, play.runs);
         assert_eq!(

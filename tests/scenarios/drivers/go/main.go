@@ -18,7 +18,7 @@ import (
 
 // All steps and options that the module has.
 var can = []string{"error", "error_type", "fatal", "retry_after", "park", "defer", "panic", "exit", "rules",
-	"handler_timeout", "pause", "declare", "queue_type", "crash_limit", "defer_limit", "no_park", "wrapped_park", "log", "mended", "whole_headers", "replay", "records", "publish", "events",
+	"handler_timeout", "pause", "declare", "queue_type", "prefetch_bytes", "crash_limit", "defer_limit", "no_park", "wrapped_park", "log", "mended", "whole_headers", "replay", "records", "publish", "events",
 	"refused"}
 
 type order struct {
@@ -44,12 +44,13 @@ type options struct {
 		Share  float64
 		ForMS  int64 `json:"for_ms"`
 	}
-	Park       *bool
-	Declare    *bool
-	QueueType  *string `json:"queue_type"`
-	CrashLimit *int    `json:"crash_limit"`
-	DeferLimit *int    `json:"defer_limit"`
-	Fatal      *bool
+	Park          *bool
+	Declare       *bool
+	QueueType     *string `json:"queue_type"`
+	PrefetchBytes *int64  `json:"prefetch_bytes"`
+	CrashLimit    *int    `json:"crash_limit"`
+	DeferLimit    *int    `json:"defer_limit"`
+	Fatal         *bool
 }
 
 type outgoing struct {
@@ -167,6 +168,9 @@ func chosen(o options) ([]retryrmq.Option, error) {
 			return nil, err
 		}
 		chosen = append(chosen, retryrmq.Rules(rule))
+	}
+	if o.PrefetchBytes != nil {
+		chosen = append(chosen, retryrmq.PrefetchBytes(*o.PrefetchBytes))
 	}
 	numbers := []struct {
 		number *int

@@ -20,6 +20,7 @@ const CAN = [
   'pause',
   'declare',
   'queue_type',
+  'prefetch_bytes',
   'crash_limit',
   'defer_limit',
   'no_park',

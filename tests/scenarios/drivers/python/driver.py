@@ -36,6 +36,7 @@ CAN = [
     "pause",
     "declare",
     "queue_type",
+    "prefetch_bytes",
     "crash_limit",
     "defer_limit",
     "no_park",

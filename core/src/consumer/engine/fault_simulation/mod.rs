@@ -68,6 +68,8 @@ pub(super) struct Setting {
     waiting: QueueType,
     replicas: usize,
     prefetch: u16,
+    /// The most bytes of bodies that a replica is to hold.
+    prefetch_bytes: Option<u64>,
     concurrency: usize,
     /// The most messages that a handler takes at once; those of a batch end together.
     batch: usize,

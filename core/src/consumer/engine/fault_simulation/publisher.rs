@@ -10,6 +10,18 @@ use crate::{
     types::{AMQPValue, FieldTable},
 };
 
+/// The largest body.
+pub(super) const LARGEST_BODY: u64 = 3_000;
+
+/// The body of a message: mostly small ones, and sometimes one that takes all the room.
+pub(super) fn body(number: u32) -> Vec<u8> {
+    let length = match number % 11 {
+        0 => LARGEST_BODY as usize,
+        _ => [10, 50, 200, 900][number as usize % 4],
+    };
+    vec![b'x'; length]
+}
+
 /// The age at which a queue is a safe place.
 const SAFE_AGE: Duration = Duration::from_secs(2);
 
@@ -86,7 +98,7 @@ impl Simulation {
             properties = properties.with_priority(9);
         }
         let to = self.queue_for_a_delay().unwrap_or_else(|| QUEUE.into());
-        let mut message = Publish::to_queue(&to, *b"body").with(properties);
+        let mut message = Publish::to_queue(&to, body(number)).with(properties);
         message.unreadable = kind == HandlerScript::Unreadable;
         // Without an id, two messages can be completely equal, and are still two messages.
         if is_alike {

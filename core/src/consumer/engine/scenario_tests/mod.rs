@@ -1,5 +1,6 @@
 //! Single cases, played to an engine event by event.
 
+mod byte_budget;
 mod circuit_breaker;
 mod copies;
 mod crash_isolation;

@@ -98,6 +98,7 @@ impl Scenario {
             ("rules", !consume.rules.is_empty()),
             ("handler_timeout", consume.handler_timeout.is_some()),
             ("batch", consume.batch.is_some()),
+            ("prefetch_bytes", consume.prefetch_bytes.is_some()),
             ("pause", consume.pause.is_some()),
             ("declare", consume.declare.is_some()),
             ("queue_type", consume.queue_type.is_some()),

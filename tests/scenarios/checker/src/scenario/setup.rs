@@ -142,6 +142,9 @@ pub struct Consume {
     /// How many unsettled messages the broker hands out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefetch: Option<u16>,
+    /// How many bytes of bodies of unsettled messages are held.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefetch_bytes: Option<u64>,
     /// How many messages are handled at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u16>,
@@ -191,6 +194,7 @@ impl Default for Consume {
             strategy: None,
             rules: Vec::new(),
             prefetch: None,
+            prefetch_bytes: None,
             concurrency: None,
             batch: None,
             batch_wait: None,

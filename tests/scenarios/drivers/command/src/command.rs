@@ -43,6 +43,10 @@ pub(crate) fn arguments(options: &Options) -> Vec<String> {
         options.prefetch.map(|number| number.to_string()),
     );
     set(
+        "prefetch-bytes",
+        options.prefetch_bytes.map(|bytes| bytes.to_string()),
+    );
+    set(
         "concurrency",
         options.concurrency.map(|number| number.to_string()),
     );

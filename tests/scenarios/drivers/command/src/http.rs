@@ -24,7 +24,7 @@ use tokio::{
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// What the command can do with an endpoint. Its errors' types are statuses, not exit statuses.
-const CAN: [&str; 17] = [
+const CAN: [&str; 18] = [
     "error",
     "retry_after",
     "park",
@@ -36,6 +36,7 @@ const CAN: [&str; 17] = [
     "pause",
     "declare",
     "queue_type",
+    "prefetch_bytes",
     "crash_limit",
     "defer_limit",
     "replay",

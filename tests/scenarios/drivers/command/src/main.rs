@@ -25,7 +25,7 @@ use serde_json::json;
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// What the command can do. It has no fatal errors: exit status 65 parks, whatever the reason.
-const CAN: [&str; 19] = [
+const CAN: [&str; 20] = [
     "error",
     "exit_status",
     "retry_after",
@@ -38,6 +38,7 @@ const CAN: [&str; 19] = [
     "pause",
     "declare",
     "queue_type",
+    "prefetch_bytes",
     "crash_limit",
     "defer_limit",
     "replay",

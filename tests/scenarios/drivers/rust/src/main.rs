@@ -19,7 +19,7 @@ use crate::handler::Consuming;
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// All steps and options that the crate has.
-const CAN: [&str; 25] = [
+const CAN: [&str; 26] = [
     "error",
     "error_type",
     "fatal",
@@ -34,6 +34,7 @@ const CAN: [&str; 25] = [
     "pause",
     "declare",
     "queue_type",
+    "prefetch_bytes",
     "crash_limit",
     "defer_limit",
     "no_park",
@@ -155,6 +156,9 @@ fn with_options(mut consumer: Consumer, options: &Options) -> Result<Consumer, F
     }
     if let Some(prefetch) = options.prefetch {
         consumer = consumer.prefetch(prefetch);
+    }
+    if let Some(bytes) = options.prefetch_bytes {
+        consumer = consumer.prefetch_bytes(bytes);
     }
     if let Some(concurrency) = options.concurrency {
         consumer = consumer.concurrency(concurrency.into());

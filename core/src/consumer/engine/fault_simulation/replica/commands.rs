@@ -1,11 +1,11 @@
 //! Carries out the commands of an engine.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use retryrmq_model::{Consume, Declare, Method, Publish};
 
 use super::{
-    super::{PARKED, QUEUE, Simulation},
+    super::{PARKED, QUEUE, Simulation, ledger::number, publisher::body},
     lost,
 };
 use crate::{
@@ -19,12 +19,13 @@ use crate::{
 
 /// The AMQP method that publishes a copy.
 pub(in super::super) fn publishing(copy: Copy) -> Method {
+    let body = body(number(&copy.properties)).into();
     Method::Publish(Box::new(Publish {
         exchange: copy.exchange.as_str().into(),
         routing_key: copy.routing_key.as_str().into(),
         mandatory: copy.mandatory,
         properties: copy.properties,
-        body: Arc::from(&b"body"[..]),
+        body,
         unreadable: false,
     }))
 }

@@ -6,6 +6,7 @@ use super::{
     super::{
         Simulation,
         ledger::{HandlerScript, OFTEN, number},
+        publisher::body,
     },
     Replica, Running,
 };
@@ -72,6 +73,9 @@ impl Simulation {
             return Err(format!("replica {at} runs beside the active one"));
         }
         let number = number(message.properties());
+        if message.body() != body(number) {
+            return Err(format!("replica {at} runs {number} with another body"));
+        }
         let (kind, earlier) = (self.ledger.kind(number), self.ledger.runs(number));
         let (attempt, deferrals) = (message.attempt(), message.state().deferrals);
         self.note(|| format!("replica {at}: attempt {attempt} of {number} ({kind:?}) begins"));

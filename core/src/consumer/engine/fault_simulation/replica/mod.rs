@@ -24,12 +24,13 @@ use self::{held_copies::HeldUp, lanes::Lanes, unreadable_scan::UnreadableScan};
 use super::{
     Simulation,
     ledger::{HandlerScript, number},
+    publisher::{LARGEST_BODY, body},
 };
 use crate::{
     Error, ErrorKind,
     consumer::{
         Delivery, Token,
-        engine::{Commands, Engine, Input, Now},
+        engine::{Command, Commands, Engine, Input, Now},
     },
     topology::QueueAge,
     unreadable::InternalErrors,
@@ -383,6 +384,15 @@ impl Simulation {
                     engine.outstanding()
                 ));
             }
+            // A larger message than the limit runs alone. One more waits, and another one where a narrow consumer replaces a narrow one.
+            if let Some((limit, held)) = engine.held_bytes()
+                && held > limit.max(LARGEST_BODY) + 2 * LARGEST_BODY
+            {
+                return Err(format!("replica {at} holds {held} bytes"));
+            }
+            if engine.keeps_needlessly() {
+                return Err(format!("replica {at} keeps a message that could run"));
+            }
             let finished = engine.is_finished(now);
             let list = std::mem::take(&mut replica.wanted.list);
             if list.is_empty() {
@@ -398,6 +408,14 @@ impl Simulation {
                     self.finish(at);
                 }
                 return Ok(());
+            }
+            for command in &list {
+                if let Command::Publish { token, copy, .. } = command
+                    && let Some(received) = engine.body(*token)
+                    && received.body != body(number(&copy.properties))
+                {
+                    return Err(format!("replica {at} copies a message without its body"));
+                }
             }
             for command in list {
                 self.perform(at, command);

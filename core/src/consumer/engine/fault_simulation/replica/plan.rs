@@ -11,6 +11,10 @@ pub(in super::super) fn consumer(setting: &Setting) -> Consumer {
         .strategy(setting.strategy)
         .prefetch(setting.prefetch)
         .concurrency(setting.concurrency);
+    let consumer = match setting.prefetch_bytes {
+        Some(bytes) => consumer.prefetch_bytes(bytes),
+        None => consumer,
+    };
     let consumer = match setting.pause {
         Some(pause) => consumer.pause(Pause::default().window(4).failures(0.3).pause(pause)),
         None => consumer,

@@ -43,6 +43,8 @@ fn defects_that_are_put_back_are_found() {
         Mutant::ProbesLast,
         Mutant::KeepsItsChannel,
         Mutant::ForgetsTheMarker,
+        Mutant::IgnoresBytes,
+        Mutant::StarvesTheKept,
         Mutant::DoesNotLook,
         Mutant::NeverStops,
     ] {
@@ -87,6 +89,7 @@ fn defects_that_are_put_back_are_found() {
                 messages: 50,
                 ..setting(seed)
             }),
+            Mutant::IgnoresBytes | Mutant::StarvesTheKept => limited(setting(seed)),
             Mutant::KeepsItsChannel => narrow(setting(seed)),
             Mutant::ForgetsTheMarker | Mutant::CopiesToTheNew => crash_looping(setting(seed)),
             // A classic queue would keep it for ever.

@@ -26,7 +26,13 @@ fn unseen(seed: u64) -> Setting {
         channels: (random.u8(..) < 64).then(|| random.u16(3..7)),
         ..chosen(seed)
     };
-    let kind = match random.u8(0..16) {
+    let kind = random.u8(0..16);
+    let setting = Setting {
+        prefetch_bytes: (random.u8(..) < 64 && !setting.faults.full_parking)
+            .then(|| random.u64(1..2_000)),
+        ..setting
+    };
+    let kind = match kind {
         0 => careless,
         1 => movable,
         2 => stuck,
@@ -47,6 +53,7 @@ fn chosen(seed: u64) -> Setting {
         waiting: kind(&mut random),
         replicas: random.usize(1..4),
         prefetch: [1, 2, 8, 64][random.usize(..4)],
+        prefetch_bytes: None,
         concurrency: random.usize(1..6),
         batch: [1, 1, 1, 2, 5][seed as usize % 5],
         messages: random.u32(1..60),

@@ -311,6 +311,29 @@ fn what_ends_together_ends_as_what_ends_alone() {
     hold(50, |setting| batched(paused(setting)));
 }
 
+/// Consumers that may hold few bytes, some of them fewer than a single message has. What cannot be stored may take all of them.
+pub(super) fn limited(setting: Setting) -> Setting {
+    Setting {
+        prefetch_bytes: Some([20, 500, 1_500, 5_000][setting.messages as usize % 4]),
+        faults: Faults {
+            full_parking: false,
+            ..setting.faults
+        },
+        ..setting
+    }
+}
+
+#[test]
+fn what_takes_too_many_bytes_waits_for_its_turn() {
+    hold(150, limited);
+    hold(50, |setting| limited(batched(setting)));
+    hold(50, |setting| limited(paused(setting)));
+    hold(50, |setting| limited(handed_over(setting)));
+    hold(50, |setting| limited(suspected(setting)));
+    hold(50, |setting| limited(in_turn(setting)));
+    hold(50, |setting| limited(plain(setting)));
+}
+
 /// One handler that hangs, and few enough suspects that each gets its time. A single active consumer takes one message at a time.
 pub(super) fn hung(setting: Setting) -> Setting {
     Setting {

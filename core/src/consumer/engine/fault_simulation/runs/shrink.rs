@@ -41,6 +41,10 @@ fn shortest(broken: Box<FailedRun>) -> Box<FailedRun> {
                 ..from
             },
             Setting {
+                prefetch_bytes: None,
+                ..from
+            },
+            Setting {
                 pause: None,
                 ..from
             },

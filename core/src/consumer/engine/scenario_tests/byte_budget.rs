@@ -1,0 +1,191 @@
+//! Bodies that take more room than `prefetch_bytes` allows.
+
+use super::*;
+use crate::Error;
+
+/// A consumer that may hold this many bytes.
+fn case(bytes: u64) -> Case {
+    Case::of(Consumer::new("orders").dlx(true).prefetch_bytes(bytes))
+}
+
+impl Case {
+    /// A message with a body of this size comes to the newest consumer.
+    fn brings(&mut self, bytes: usize) {
+        self.brings_as(None, bytes, false);
+    }
+
+    fn brings_as(&mut self, id: Option<&str>, bytes: usize, redelivered: bool) {
+        let mut properties = BasicProperties::default();
+        if let Some(id) = id {
+            properties = properties.with_message_id(id.into());
+        }
+        let consumer = self.engine.prefetch_control.newest();
+        self.tag += 1;
+        let arrival = Box::new(IncomingDelivery {
+            tag: self.tag,
+            redelivered,
+            properties,
+            body: vec![b'x'; bytes],
+            ..IncomingDelivery::default()
+        });
+        let session = self.session;
+        self.on(Input::Delivered {
+            session,
+            consumer,
+            arrival,
+        });
+    }
+
+    fn succeeds(&mut self, token: Token) {
+        let ending = HandlerEnd::Settled(Outcome::Ack);
+        self.on(Input::Ended { token, ending });
+    }
+
+    /// The prefetches that were asked for since the last call; the broker answers.
+    fn prefetches(&mut self) -> Vec<u16> {
+        let asked = |command: &Command| match command {
+            Command::Consume { prefetch, .. } => Some(*prefetch),
+            _ => None,
+        };
+        let prefetches = self.commands.list.iter().filter_map(asked).collect();
+        self.consume();
+        prefetches
+    }
+
+    /// A wide consumer that has brought one message of a byte.
+    fn widened(bytes: u64) -> Self {
+        let mut case = case(bytes);
+        case.brings(1);
+        let first = case.handed_out()[0];
+        assert_eq!(case.prefetches(), [64]);
+        case.succeeds(first);
+        case
+    }
+}
+
+/// What went back to the queue.
+fn returned(commands: &[Command]) -> Vec<u64> {
+    let back = |command: &Command| match command {
+        Command::Return {
+            tag,
+            how: Return::Unstarted,
+            ..
+        } => Some(*tag),
+        _ => None,
+    };
+    commands.iter().filter_map(back).collect()
+}
+
+#[test]
+fn the_first_message_tells_how_many_more_may_come() {
+    let mut case = case(1_000);
+    case.brings(240);
+    assert_eq!(case.handed_out().len(), 1);
+    assert_eq!(case.prefetches(), [3], "a place is left for the narrow one");
+}
+
+#[test]
+fn what_does_not_fit_goes_back_without_its_body() {
+    let mut case = Case::widened(1_000);
+    for _ in 0..4 {
+        case.brings(400);
+    }
+    let running = case.handed_out();
+    assert_eq!(running.len(), 2);
+    assert_eq!(case.engine.byte_budget.held(), 800);
+    let back = returned(&case.commands.list);
+    assert!(back.is_empty(), "they would come again at once");
+    assert_eq!(case.prefetches(), [1]);
+    case.consume();
+    assert_eq!(returned(&case.take()), [4, 5]);
+    case.brings(400);
+    assert_eq!(case.handed_out(), [], "there is no room");
+    case.succeeds(running[0]);
+    assert_eq!(case.handed_out().len(), 1);
+}
+
+#[test]
+fn when_there_is_room_again_as_many_come_as_fit() {
+    let mut case = Case::widened(1_000);
+    for _ in 0..4 {
+        case.brings(240);
+    }
+    case.brings(241);
+    let running = case.handed_out();
+    assert_eq!(running.len(), 4);
+    assert_eq!(case.prefetches(), [1]);
+    case.consume();
+    for (place, token) in running.into_iter().enumerate() {
+        case.succeeds(token);
+        assert_eq!(
+            case.engine.byte_budget.is_exceeded(),
+            place < 2,
+            "{place} are done"
+        );
+    }
+}
+
+#[test]
+fn a_message_larger_than_the_limit_runs_alone() {
+    let mut case = case(1_000);
+    case.brings(3_000);
+    let large = case.handed_out();
+    assert_eq!(large.len(), 1);
+    case.after(Duration::from_secs(6));
+    assert!(case.prefetches().is_empty(), "however long it takes");
+    case.brings(1);
+    assert_eq!(case.handed_out(), []);
+    case.succeeds(large[0]);
+    assert_eq!(case.handed_out().len(), 1);
+}
+
+#[test]
+fn what_cannot_be_stored_holds_nobody_up() {
+    let mut case = case(1_000);
+    case.brings(3_000);
+    let token = case.handed_out()[0];
+    let ending = HandlerEnd::Settled(Outcome::Park {
+        reason: crate::ParkReason::Requested,
+        failure: Failure::new("no"),
+    });
+    case.on(Input::Ended { token, ending });
+    let stored = Err(Error::new(ErrorKind::TooLarge, "too large"));
+    case.on(Input::Copied { token, stored });
+    assert_eq!(case.prefetches(), [1]);
+    case.brings(900);
+    assert_eq!(case.handed_out().len(), 1);
+}
+
+#[test]
+fn what_had_to_go_back_is_not_taken_for_its_equal_that_is_done() {
+    let mut case = Case::widened(1_000);
+    case.brings_as(Some("m1"), 500, false);
+    let equal = case.handed_out()[0];
+    case.brings(600);
+    assert_eq!(case.handed_out(), []);
+    case.succeeds(equal);
+    case.consume();
+    case.brings(900);
+    assert_eq!(case.handed_out().len(), 1);
+    case.brings_as(Some("m1"), 500, false);
+    assert_eq!(case.engine.byte_budget.held(), 900, "without its body");
+    let session = case.session;
+    case.on(Input::Lost { session, why: None });
+    case.take();
+    case.open();
+    case.brings_as(Some("m1"), 500, true);
+    assert!(!case.events().contains(&"already_handled"));
+}
+
+#[test]
+fn a_drain_returns_what_waits_for_room() {
+    let mut case = case(1_000);
+    case.brings(900);
+    let running = case.handed_out();
+    case.brings(900);
+    case.on(Input::Close);
+    case.consume();
+    assert_eq!(returned(&case.take()), [2]);
+    case.succeeds(running[0]);
+    assert!(case.engine.is_finished(case.now()));
+}
