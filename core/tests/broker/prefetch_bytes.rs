@@ -140,7 +140,7 @@ async fn large_messages_that_wait_for_a_handler_stay_in_their_queue() {
 #[tokio::test]
 async fn messages_that_become_large_go_back_and_are_handled_once() {
     const SMALL: usize = 200;
-    const LARGE: usize = 40;
+    const LARGE: usize = 20;
     on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
