@@ -32,6 +32,8 @@ const LIMIT: Duration = Duration::from_millis(500);
 const LAST_STEP: Duration = Duration::from_secs(10);
 /// Why a message that takes longer is not judged.
 const SLOW: &str = "it takes more than half a second of processor time";
+/// Why a message is not judged whose thread does not answer.
+const NO_ANSWER: &str = "it takes more than ten seconds";
 /// What each step of a loop asks. No expression can have this name.
 const IN_TIME: &str = "@in_time";
 
@@ -141,7 +143,10 @@ impl Condition {
                 answer
             }
             // The thread ends with its step.
-            Err(RecvTimeoutError::Timeout) => Err(EvaluationError::slow()),
+            Err(RecvTimeoutError::Timeout) => Err(EvaluationError {
+                why: NO_ANSWER.to_owned(),
+                is_slow: true,
+            }),
             Err(RecvTimeoutError::Disconnected) => Err(gone()),
         }
     }

@@ -59,6 +59,7 @@ impl Arrivals {
         if in_batch < self.queue.len().min(size)
             || in_batch == size
             || first.delivery.alone
+            || self.queue.iter().any(|arrived| arrived.delivery.ends_batch)
             || Instant::now() >= until
         {
             Readiness::Now
@@ -410,6 +411,7 @@ mod tests {
             token: Token::from_u64(number),
             message: crate::Message(Arc::new(Received::for_tests("orders", "7"))),
             alone: false,
+            ends_batch: false,
         };
         delivery_queue.deliver(&mut (0..count).map(delivery).collect());
     }
@@ -418,6 +420,19 @@ mod tests {
         deliver(delivery_queue, 1);
         let mut arrivals = delivery_queue.arrivals();
         arrivals.queue.back_mut().unwrap().delivery.alone = true;
+    }
+
+    #[tokio::test]
+    async fn a_batch_does_not_wait_for_what_cannot_come() {
+        let delivery_queue = batches(10, LONG);
+        deliver(&delivery_queue, 3);
+        assert!(delivery_queue.ready().now_or_never().is_none());
+        {
+            let mut arrivals = delivery_queue.arrivals();
+            arrivals.queue.back_mut().unwrap().delivery.ends_batch = true;
+        }
+        assert!(delivery_queue.ready().now_or_never().is_some());
+        assert_eq!(delivery_queue.take(usize::MAX).len(), 3);
     }
 
     /// Longer than any test runs.

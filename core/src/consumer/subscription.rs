@@ -32,6 +32,8 @@ pub struct Delivery {
     pub message: Message,
     /// No other message may be in a batch with it, and none is awaited: it may take its consumer down, or only one at a time can come.
     pub(super) alone: bool,
+    /// No other message comes before one of those that are handed out is settled, so its batch awaits none.
+    pub(super) ends_batch: bool,
 }
 
 /// A running consumer whose caller runs the handlers. [`Consumer::subscribe`] makes it. Dropping it starts to close it.

@@ -150,6 +150,15 @@ async fn a_broker_that_is_killed_costs_nothing() {
             rest.map_or(Ok(()), Err)
         })
         .await;
+        eventually(DEADLINE, "nothing is left elsewhere", || async {
+            let rest = [amqp.depth("orders").await, amqp.depth(INTAKE).await];
+            if rest == [Some(0), Some(0)] {
+                Ok(())
+            } else {
+                Err(format!("{rest:?}"))
+            }
+        })
+        .await;
         assert_eq!(amqp.depth(INTAKE_PARKED).await, Some(0), "none was parked");
         assert!(replica.end().await.success());
     })

@@ -300,6 +300,9 @@ impl Engine {
             || self.byte_budget.is_narrow();
         if let Some(entry) = self.entries.get_mut(token) {
             entry.phase = Phase::Out;
+        }
+        let ends_batch = self.takes_the_last_place();
+        if let Some(entry) = self.entries.get_mut(token) {
             let in_time = entry.since + self.consumer_timeout.longest();
             self.unstarted_check.get_or_insert(in_time);
             self.circuit_breaker.began(token);
@@ -308,6 +311,7 @@ impl Engine {
                 token,
                 message,
                 alone,
+                ends_batch,
             });
         }
     }

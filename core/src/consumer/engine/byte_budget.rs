@@ -88,6 +88,11 @@ impl ByteBudget {
         self.limit.is_some() && self.window == 1
     }
 
+    /// Whether fewer messages may come than the prefetch says.
+    pub(super) fn limits_prefetch(&self) -> bool {
+        self.window < self.prefetch
+    }
+
     #[cfg(test)]
     pub(super) fn held(&self) -> u64 {
         self.held
@@ -174,6 +179,17 @@ impl Engine {
         let mut entries = self.entries.iter();
         let own = entries.find(|(other, _)| *other == token);
         others == 0 || others + own.map_or(0, |(_, entry)| entry.bytes) <= limit
+    }
+
+    /// Whether the bytes allow no other message before one of those with the handlers is settled.
+    pub(super) fn takes_the_last_place(&self) -> bool {
+        if !self.byte_budget.limits_prefetch() {
+            return false;
+        }
+        let out = self.entries.iter().filter(|(_, entry)| {
+            self.is_current(entry.session) && matches!(entry.phase, Phase::Out)
+        });
+        out.count() >= usize::from(self.byte_budget.window)
     }
 
     /// Whether any bytes are free.

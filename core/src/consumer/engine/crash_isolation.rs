@@ -227,11 +227,12 @@ impl Engine {
         self.hand_out(token, out);
     }
 
-    /// A cautious consumer takes one message at a time, and so does one that holds too many bytes. If that takes long, it is no longer allowed to
-    /// hold up all others.
+    /// A cautious consumer takes one message at a time, and one that may hold few bytes takes few. If these take long, they are no longer allowed
+    /// to hold up all others.
     pub(super) fn end_caution(&mut self, now: Now) {
         self.cautious_until = None;
-        if !(self.cautious || self.byte_budget.is_exceeded())
+        let takes_few = self.byte_budget.is_exceeded() || self.byte_budget.limits_prefetch();
+        if !(self.cautious || takes_few)
             || self.one_by_one > 0
             || self.suspect.is_some()
             || self.options.configured_prefetch() == 1

@@ -140,6 +140,21 @@ fn a_message_larger_than_the_limit_runs_alone() {
 }
 
 #[test]
+fn a_handler_that_takes_long_holds_nobody_up_while_bytes_are_free() {
+    let mut case = case(1_000);
+    case.brings(400);
+    assert_eq!(case.handed_out().len(), 1);
+    assert!(
+        case.prefetches().is_empty(),
+        "one more is all that may come"
+    );
+    case.after(Duration::from_secs(6));
+    assert_eq!(case.prefetches(), [1]);
+    case.brings(100);
+    assert_eq!(case.handed_out().len(), 1);
+}
+
+#[test]
 fn what_cannot_be_stored_holds_nobody_up() {
     let mut case = case(1_000);
     case.brings(3_000);
