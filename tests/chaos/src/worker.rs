@@ -22,7 +22,7 @@ pub const ORDERS: &str = "CHAOS_ORDERS";
 /// The header with a message's number.
 pub const NUMBER: &str = "number";
 /// How long a handler may take: much longer than any but the one that hangs, whatever else the machine does.
-const HANDLER_TIMEOUT: Duration = Duration::from_secs(12);
+const HANDLER_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// What a worker is to be like.
 #[derive(Clone, Debug, Serialize, Deserialize)]
