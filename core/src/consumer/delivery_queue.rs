@@ -59,7 +59,11 @@ impl Arrivals {
         if in_batch < self.queue.len().min(size)
             || in_batch == size
             || first.delivery.alone
-            || self.queue.iter().any(|arrived| arrived.delivery.ends_batch)
+            || self
+                .queue
+                .iter()
+                .take(in_batch)
+                .any(|arrived| arrived.delivery.ends_batch)
             || Instant::now() >= until
         {
             Readiness::Now

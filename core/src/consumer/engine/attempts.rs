@@ -220,6 +220,7 @@ impl Engine {
             self.give_back(token, Return::Unstarted, out);
         }
     }
+
     /// Whether an unstarted message goes back as a copy.
     pub(super) fn returns_as_copy(&self, received: &Received) -> bool {
         !self.options.requeue_unchanged
