@@ -1,16 +1,15 @@
-//! The marker of a queue: a durable, auto-delete, internal exchange of its name, bound to it. RabbitMQ deletes it with the queue, so a bound
-//! marker is about this very queue (`docs/broker-facts.md`, 87).
+//! The marker of a queue: a durable, internal exchange of its name, bound to it. RabbitMQ deletes the binding with the queue, so a bound marker
+//! is about this very queue (`docs/broker-facts.md`, 87). It is not auto-delete: RabbitMQ 4.3.6 loses the virtual host of an auto-delete
+//! exchange that is bound and deleted at the same moment (fact 96).
 //!
 //! ```text
 //!            declared             bound               clock gone
 //!  no marker ────────► not bound ──────► bound, young ──────────► bound, old
-//!      ▲  ▲                │                  │                      │
-//!      │  └─ somebody looked                  │                      │
-//!      └───────────────────────── queue deleted ─────────────────────┘
+//!      ▲                 │    ▲               │                      │
+//!      └─ somebody looked┘    └───────── queue deleted ──────────────┘
 //! ```
 //!
-//! Only the binding counts: an exchange that is not bound stays when the queue is deleted, and would make the next queue of its name look
-//! old. A queue is marked as soon as it is created, and no client may live until it is old. So its broker keeps the time: the clock is a queue
+//! Only the binding counts: the exchange stays when the queue is deleted, and would make the next queue of its name look old. A queue is marked as soon as it is created, and no client may live until it is old. So its broker keeps the time: the clock is a queue
 //! that is declared before the marker is bound, and expires when the other is old (`docs/broker-facts.md`, 95).
 
 use super::{
@@ -186,7 +185,6 @@ fn wire_name(connection: &Connection, queue: &str) -> Result<ShortString> {
 async fn declare(channel: &OpenChannel, wire: &ShortString, queue: &str) -> Result<()> {
     let options = ExchangeDeclareOptions {
         durable: true,
-        auto_delete: true,
         internal: true,
         ..ExchangeDeclareOptions::default()
     };

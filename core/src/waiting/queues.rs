@@ -12,7 +12,7 @@ use crate::{
     connection::{Connection, Operation, ProbedQueueType, QueueCount, ReadyCounter, ask, kind_of},
     parking::open_waiting_queue,
     retry::delay_step,
-    topology::{SAFE_AGE, name, waiting_queue},
+    topology::{SAFE_AGE, age_marker, clock_queue, name, waiting_queue},
 };
 
 /// How many queues are asked for at a time.
@@ -124,6 +124,12 @@ impl Waiting {
         let result = self
             .delete_unused_on(&counter, &connection, waiting_queue, seen_empty)
             .await;
+        if matches!(result, Ok(DeleteResult::Deleted | DeleteResult::DeletedWith(_))) {
+            // Their exchanges stay when the queues are gone. Who may not delete them leaves them to the next consumer's look.
+            for unmarked in [waiting_queue.name.clone(), clock_queue(&self.queue)] {
+                let _ = age_marker::is_marked(&connection, &unmarked).await;
+            }
+        }
         counter.close().await;
         connection.close().await;
         result

@@ -4,7 +4,9 @@ use lapin::{
     ExchangeKind,
     options::{ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions},
 };
-use retryrmq::{Client, Event, Message, RunningConsumer, park, types::FieldTable};
+use retryrmq::{
+    Client, DeleteResult, Event, Message, RunningConsumer, park, types::FieldTable,
+};
 use retryrmq_harness::{Amqp, Permissions, Vhost, eventually, on_every_broker};
 
 use crate::fixture::{
@@ -12,11 +14,11 @@ use crate::fixture::{
 };
 
 const WAITING_QUEUE: &str = "orders.retry.60000";
+const CLOCK: &str = "orders.retry.80000000000";
 
 fn marker() -> ExchangeDeclareOptions {
     ExchangeDeclareOptions {
         durable: true,
-        auto_delete: true,
         internal: true,
         ..ExchangeDeclareOptions::default()
     }
@@ -105,13 +107,21 @@ async fn queues_are_marked_when_they_are_old_and_another_of_the_name_is_not() {
         assert!(is_marked(&amqp, PARKED).await);
         for queue in [WAITING_QUEUE, PARKED] {
             amqp.delete(queue).await;
-            assert!(!exists(&amqp, queue).await, "it goes with {queue}");
+            assert!(!is_marked(&amqp, queue).await, "the binding goes with {queue}");
         }
         let running = parking(&client, &observations).await;
         for queue in [WAITING_QUEUE, PARKED] {
             until_marked(&amqp, queue).await;
         }
         running.close().await;
+        let waiting = client.waiting(QUEUE);
+        let queues = waiting.queues([policy("fixed(1m)")]).await.unwrap();
+        let minute = queues.iter().find(|queue| queue.name == WAITING_QUEUE);
+        let deleted = waiting.delete_unused(minute.unwrap(), true).await.unwrap();
+        assert_eq!(deleted, DeleteResult::Deleted);
+        for queue in [WAITING_QUEUE, CLOCK] {
+            assert!(!exists(&amqp, queue).await, "nothing is left of {queue}");
+        }
     })
     .await;
 }
@@ -119,7 +129,6 @@ async fn queues_are_marked_when_they_are_old_and_another_of_the_name_is_not() {
 /// Its broker measures the age of a queue, so a client need not live for as long.
 #[tokio::test]
 async fn a_queue_is_marked_at_once_and_old_when_its_clock_is_gone() {
-    const CLOCK: &str = "orders.retry.80000000000";
     on_every_broker(|broker| async move {
         let clock_in = async |vhost: &Vhost| {
             let path = format!("queues/{}/{CLOCK}", vhost.name());

@@ -208,7 +208,8 @@ private_launch() { # VERSION N
 private_running() { process_of "$(node_dir "$1" "$2")/pid" >/dev/null; }
 private_kill() { end_process KILL "$(node_dir "$1" "$2")/pid"; private_stop_epmd_when_idle; }
 private_stop() { end_process TERM "$(node_dir "$1" "$2")/pid"; private_stop_epmd_when_idle; }
-private_log() { cat "$(node_dir "$1" "$2")/out.log"; }
+# What the node printed, after its own log.
+private_log() { local dir; dir=$(node_dir "$1" "$2"); cat "$dir"/data/log/*@*.log "$dir/out.log" 2>/dev/null || true; }
 
 # A node serves before it has started whole, and says that it has before the process that starts it knows. Until then a stop ends the node.
 # RabbitMQ 3.10 would wait five seconds for this handler, which asks the process that waits for it.

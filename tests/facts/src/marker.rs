@@ -1,4 +1,4 @@
-//! The marker of a queue: an exchange of its name that is bound to it, and goes with it.
+//! The marker of a queue: an exchange of its name that is bound to it. The binding goes with the queue.
 
 use crate::closed;
 use lapin::ExchangeKind;
@@ -13,7 +13,6 @@ use retryrmq_harness::Amqp;
 pub async fn declare_marker(amqp: &Amqp, queue: &str) -> lapin::Result<()> {
     let options = ExchangeDeclareOptions {
         durable: true,
-        auto_delete: true,
         internal: true,
         ..Default::default()
     };

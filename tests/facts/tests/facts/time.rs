@@ -95,7 +95,7 @@ async fn a_queue_expires_although_its_marker_is_asked_for_again_and_again() {
         amqp.declare_with("clock", QueueType::Classic, expires)
             .await;
         mark(&amqp, "clock").await;
-        eventually(DEADLINE, "its marker goes with it", || async {
+        eventually(DEADLINE, "its binding goes with it", || async {
             declare_marker(&amqp, "clock").await.unwrap();
             let deleted = delete_unbound_marker(&amqp, "clock").await;
             deleted.map_err(|why| why.to_string())

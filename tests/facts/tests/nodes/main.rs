@@ -7,6 +7,7 @@ mod delayed;
 mod killed;
 mod latecomers;
 mod leaderless;
+mod markers;
 mod patience;
 mod strangers;
 mod upgraded;

@@ -216,7 +216,6 @@ async fn killed_right_after_another_made_it(node: &Node, use_of: Use) {
 async fn mark(amqp: &Amqp, queue: &str) {
     let options = ExchangeDeclareOptions {
         durable: true,
-        auto_delete: true,
         internal: true,
         ..ExchangeDeclareOptions::default()
     };
