@@ -8,11 +8,13 @@ use std::{
     },
 };
 
-use retryrmq::{Consumer, Message, RunningConsumer};
-use retryrmq_harness::{Amqp, eventually, on_queue_types};
+use retryrmq::{Client, Consumer, Message, RunningConsumer};
+use retryrmq_harness::{Amqp, Broker, QueueType, eventually, on_brokers_where, on_queue_types};
 use tokio::sync::watch;
 
-use crate::fixture::{DEADLINE, PARKED, QUEUE, connect_with, id, settled, stats};
+use crate::fixture::{
+    DEADLINE, Observations, PARKED, QUEUE, connect_with, id, policy, settled, start, stats,
+};
 
 const MIB: usize = 1 << 20;
 const LIMIT: usize = 8 * MIB;
@@ -201,6 +203,56 @@ async fn a_message_larger_than_the_limit_is_handled_alone() {
         assert_nothing_parked(&amqp).await;
         settled(&vhost, &amqp, &running, QUEUE).await;
         running.close().await;
+    })
+    .await;
+}
+
+/// Consuming is what ends an alarm, if what waits in the queue has raised it.
+#[tokio::test]
+async fn in_an_alarm_large_messages_that_fail_keep_no_room_from_the_others() {
+    const BAD: usize = 4;
+    const GOOD: usize = 100;
+    on_brokers_where(Broker::is_controllable, |broker| async move {
+        for kind in QueueType::ALL {
+            let node = broker.own_node(&[]).await;
+            let (client, amqp) = (
+                Client::connect(node.url()).await.unwrap(),
+                node.connect().await,
+            );
+            amqp.declare(QUEUE, kind).await;
+            let consumer = client
+                .consumer(QUEUE)
+                .dlx(true)
+                .retry(policy("fixed(100ms, retries=2)"))
+                .prefetch_bytes(1_000_000);
+            client.apply_plan(&consumer.plan().unwrap()).await.unwrap();
+            publish(&amqp, "bad", BAD, 600_000).await;
+            publish(&amqp, "good", GOOD, 1_000).await;
+            node.raise_memory_alarm().await;
+            let observations = Observations::default();
+            let running = start(consumer, &observations, |message| {
+                let is_bad = message.message_id().is_some_and(|id| id.starts_with("bad"));
+                match message.attempt() {
+                    1 if is_bad => Err("no".into()),
+                    _ => Ok(()),
+                }
+            })
+            .await;
+            let during = stats(&running, "the good ones are handled", |stats| {
+                stats.acked as usize == GOOD
+            })
+            .await;
+            assert_eq!(during.failed as usize, BAD, "{kind:?}");
+            assert_eq!(during.outstanding as usize, BAD, "their copies wait");
+            node.set_memory_watermark(0.4).await;
+            stats(&running, "the others are as well", |stats| {
+                stats.acked as usize == GOOD + BAD
+            })
+            .await;
+            assert_eq!(observations.all().len(), GOOD + 2 * BAD, "{kind:?}");
+            running.close().await;
+            client.close().await;
+        }
     })
     .await;
 }

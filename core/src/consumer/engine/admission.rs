@@ -66,6 +66,7 @@ impl Engine {
             on_detour: false,
             takes_its_place: false,
             is_stuck: false,
+            is_held_up: false,
             returned_unseen,
             is_answered: false,
         });

@@ -5,14 +5,20 @@
 //! it does not           the budget is exceeded: one message at a time, as in a pause. What a wide consumer still brings goes back without
 //!                       its body, and the message of a narrow one is held until there is room
 //! half of it is free    a consumer for as many messages as the largest one lately allows
+//! it waits aside        it does not count, as long as all that do so take no more than twice the limit
 //! ```
 //!
 //! A message larger than the limit runs when nothing else does.
+//!
+//! Aside wait copies that are held up, because consuming must go on in an alarm (`publish_stall`). Twice the limit in
+//! bytes is what `most_slots_taken` is in messages. So at most three times the limit is held, beside a message that waits for room.
 
 use std::sync::Arc;
 
 use tracing::debug;
 
+#[cfg(test)]
+use super::delivery_state::Purpose;
 use super::{
     super::Token,
     Engine,
@@ -22,6 +28,9 @@ use super::{
 
 /// The most messages without an excess before a wider consumer is tried, in prefetches.
 const MOST_PATIENCE: u32 = 64;
+
+/// How many times the limit may wait aside.
+const ASIDE: u64 = 2;
 
 /// The budget. Without a limit it allows everything.
 #[derive(Debug)]
@@ -175,7 +184,7 @@ impl Engine {
         if self.byte_budget.held <= limit {
             return true;
         }
-        let others = self.held_beyond_stuck(limit, |other, entry| other != token && counts(entry));
+        let others = self.held_not_aside(limit, |other, entry| other != token && counts(entry));
         let mut entries = self.entries.iter();
         let own = entries.find(|(other, _)| *other == token);
         others == 0 || others + own.map_or(0, |(_, entry)| entry.bytes) <= limit
@@ -195,23 +204,22 @@ impl Engine {
     /// Whether any bytes are free.
     pub(super) fn has_free_bytes(&self) -> bool {
         self.byte_budget.limit.is_none_or(|limit| {
-            self.byte_budget.held < limit || self.held_beyond_stuck(limit, |_, _| true) < limit
+            self.byte_budget.held < limit || self.held_not_aside(limit, |_, _| true) < limit
         })
     }
 
-    /// The bytes of the messages that count. What cannot be stored may stay for days, so it holds nobody up before it takes all the room for
-    /// itself.
-    fn held_beyond_stuck(&self, limit: u64, counts: impl Fn(Token, &DeliveryState) -> bool) -> u64 {
-        let (mut held, mut stuck, mut room_for_stuck) = (0, 0, limit);
+    /// The bytes of the messages that count. What waits aside may do so for long, so it holds nobody up before it takes all the room for itself.
+    fn held_not_aside(&self, limit: u64, counts: impl Fn(Token, &DeliveryState) -> bool) -> u64 {
+        let (mut held, mut aside, mut room) = (0, 0, limit.saturating_mul(ASIDE));
         for (token, entry) in self.entries.iter() {
-            if entry.is_stuck {
-                stuck += entry.bytes;
-                room_for_stuck = room_for_stuck.max(entry.bytes);
+            if entry.waits_aside() {
+                aside += entry.bytes;
+                room = room.max(entry.bytes);
             } else if counts(token, entry) {
                 held += entry.bytes;
             }
         }
-        held + stuck.saturating_sub(room_for_stuck)
+        held + aside.saturating_sub(room)
     }
 
     /// A message came, and its body is kept.
@@ -248,27 +256,47 @@ impl Engine {
             return;
         };
         if self.byte_budget.is_exceeded && self.prefetch_control.is_narrow() {
-            let held = self.held_beyond_stuck(limit, |_, _| true);
+            let held = self.held_not_aside(limit, |_, _| true);
             self.byte_budget.end_excess(held);
         }
         self.byte_budget.widen(self.prefetch_control.width());
     }
 }
 
+impl DeliveryState {
+    /// Whether no handler has it, and it may be held for long. Others run meanwhile.
+    fn waits_aside(&self) -> bool {
+        match mutants::has(Mutant::CountsWhatIsHeldUp) {
+            true => self.is_stuck,
+            false => self.is_held_up,
+        }
+    }
+}
+
 #[cfg(test)]
 impl Engine {
-    /// The limit, and the bytes that count against it: not those of copies that carry a message back, nor of what cannot be stored.
-    pub(super) fn held_bytes(&self) -> Option<(u64, u64)> {
-        let counts = |entry: &DeliveryState| match &entry.phase {
-            Phase::Held(HoldReason::Returning) => false,
-            Phase::Copying(copy) => !entry.is_stuck && copy.purpose.is_an_end(),
-            _ => !entry.is_stuck,
-        };
-        let entries = self.entries.iter().map(|(_, entry)| entry);
-        let held = entries
-            .filter(|entry| counts(entry))
-            .map(|entry| entry.bytes);
-        Some((self.byte_budget.limit?, held.sum()))
+    /// The limit, the bytes that count against it, and those that wait aside as well. Copies that carry a message back are beyond all limits.
+    pub(super) fn held_bytes(&self) -> Option<(u64, u64, u64)> {
+        let limit = self.byte_budget.limit?;
+        let (mut held, mut all) = (0, 0);
+        for (_, entry) in self.entries.iter() {
+            let (goes_back, was_aside) = match &entry.phase {
+                Phase::Held(HoldReason::Returning) => (true, false),
+                Phase::Copying(copy) => {
+                    (!copy.purpose.is_an_end(), copy.purpose == Purpose::Deferral)
+                }
+                _ => (false, false),
+            };
+            if !goes_back {
+                all += entry.bytes;
+                held += if entry.waits_aside() || was_aside {
+                    0
+                } else {
+                    entry.bytes
+                };
+            }
+        }
+        Some((limit, held, all))
     }
 
     /// Whether a message is kept although nothing else is held.

@@ -44,7 +44,7 @@ impl Engine {
         let copy = Box::new(pending_copy.copy.clone());
         // Its consumer may be killed while the copy waits, and in the end the broker would drop the message.
         let at_once = must_be_copied_now(&entry.received.state);
-        if !entry.takes_its_place && self.drain.is_none() {
+        if !entry.is_held_up && self.drain.is_none() {
             self.ways.push_back((now.at + LONGEST_WAY, token));
         }
         entry.phase = Phase::Copying(pending_copy);
@@ -137,7 +137,7 @@ impl Engine {
             _ => {
                 let refused = error.is_permanent();
                 if (refused && !mutants::has(Mutant::KeepsItsPlace)) || tries >= TRIES_IN_PLACE {
-                    self.takes_its_place(token);
+                    self.is_held_up(token);
                 }
                 if refused || tries >= TRIES_AS_THE_ONLY_ONE {
                     self.is_stuck(token);
@@ -190,7 +190,7 @@ impl Engine {
         let current = self.channel.as_ref().map(|channel| channel.session);
         while let Some((late, token)) = self.ways.front().copied() {
             let on_its_way = self.entries.get_mut(token).filter(|entry| {
-                !entry.takes_its_place
+                !entry.is_held_up
                     && matches!(&entry.phase, Phase::Copying(pending_copy) if pending_copy.under_way)
             });
             let Some(entry) = on_its_way else {
@@ -202,8 +202,9 @@ impl Engine {
             }
             self.ways.pop_front();
             if Some(entry.session) == current {
-                self.takes_its_place(token);
+                self.is_held_up(token);
             } else {
+                entry.is_held_up = true;
                 self.detours -= usize::from(std::mem::take(&mut entry.on_detour));
             }
         }

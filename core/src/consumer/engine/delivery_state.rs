@@ -32,6 +32,8 @@ pub(super) struct DeliveryState {
     pub(super) takes_its_place: bool,
     /// No handler has it, and it cannot be stored.
     pub(super) is_stuck: bool,
+    /// Its copy was not stored in time: an alarm, a full queue.
+    pub(super) is_held_up: bool,
     /// Its queue may have sent it to a consumer that was cancelled before it arrived.
     pub(super) returned_unseen: bool,
     /// Its handler has it from a lost channel, and it is done by a delivery that came later.

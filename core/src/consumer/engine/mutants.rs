@@ -67,6 +67,8 @@ pub(crate) enum Mutant {
     ForgetsTheMarker,
     /// Takes every message, however many bytes are held.
     IgnoresBytes,
+    /// Lets copies that an alarm holds up take the room of what can be handled.
+    CountsWhatIsHeldUp,
     /// Never gives a message its turn that was kept.
     StarvesTheKept,
     /// Does not look for a message that the broker cannot deliver.

@@ -108,6 +108,14 @@ impl Engine {
         Some(entry)
     }
 
+    /// Its copy is held up, perhaps for as long as an alarm lasts.
+    pub(super) fn is_held_up(&mut self, token: Token) {
+        if let Some(entry) = self.entries.get_mut(token) {
+            entry.is_held_up = true;
+        }
+        self.takes_its_place(token);
+    }
+
     /// The message will be held for long: those behind it must be able to run.
     pub(super) fn takes_its_place(&mut self, token: Token) {
         let Some(entry) = self.entries.get_mut(token) else {

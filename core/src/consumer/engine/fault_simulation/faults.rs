@@ -6,6 +6,9 @@ use retryrmq_model::{Declare, Policy, QueueType};
 
 use super::{AtMostOnce, PARKED, QUEUE, Setting, Simulation, Unreadable, WAITING};
 
+/// Less than a message is held for, and more than they all take one after the other, each of which may give up its place first.
+const SERVED_WITHIN: Duration = Duration::from_secs(500);
+
 /// Which kinds of faults there are.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Faults {
@@ -153,6 +156,9 @@ impl Simulation {
         self.taken_in_alarm = 0;
         if self.setting.long_alarm {
             self.faults_until = self.now + time;
+        }
+        if self.setting.served_in_alarm {
+            self.served_by = Some(self.now + SERVED_WITHIN);
         }
     }
 

@@ -329,6 +329,19 @@ impl Ledger {
         }
     }
 
+    /// The same in an alarm, in which a message that fails is not handled.
+    pub(super) fn nobody_was_kept_from_a_first_run(&self) -> Result<(), String> {
+        let waits = |page: &LedgerEntry| page.confirmed > 0 && page.runs == 0 && !page.parked;
+        let mut pages = self.pages.iter();
+        match pages.find(|(_, page)| waits(page) && page.kind.is_healthy()) {
+            Some((number, page)) => Err(format!(
+                "message {number} ({:?}) was kept from running by copies that an alarm holds up",
+                page.kind
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// No message ends more often than there can be copies of it. Without returns, none runs more often either.
     fn nothing_is_there_too_often(&self, ended: &[u32], quiet: bool) -> Result<(), String> {
         for (number, page) in &self.pages {

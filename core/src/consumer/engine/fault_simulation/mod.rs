@@ -104,6 +104,8 @@ pub(super) struct Setting {
     patience: Option<Duration>,
     /// An alarm lasts for longer than the broker's patience with what is not settled.
     long_alarm: bool,
+    /// All that fails in it has room aside, so others must be handled meanwhile.
+    served_in_alarm: bool,
     /// How many channels a connection may have, if there is a limit.
     channels: Option<u16>,
     careless: Option<AtMostOnce>,
@@ -167,6 +169,8 @@ struct Simulation {
     noticed_at: Option<Duration>,
     /// Until when the broker does not read from publishers, and until when the work queue is full.
     alarm_ends: Option<Duration>,
+    /// When all that can be handled in the alarm must be.
+    served_by: Option<Duration>,
     /// Faults during the alarm that may have taken messages from their consumers.
     taken_in_alarm: u32,
     cap_ends: Option<Duration>,
@@ -310,6 +314,7 @@ impl Simulation {
             mended_at: None,
             noticed_at: None,
             alarm_ends: None,
+            served_by: None,
             taken_in_alarm: 0,
             cap_ends: None,
             trace: VecDeque::new(),
@@ -418,6 +423,7 @@ impl Simulation {
             self.mended_at,
             self.noticed_at,
             self.alarm_ends,
+            self.served_by,
             self.cap_ends,
             (self.published < self.setting.messages).then_some(self.next_publish),
             (self.now < self.faults_until).then_some(self.next_fault.min(self.faults_until)),
@@ -445,6 +451,9 @@ impl Simulation {
             self.broker_returns = None;
             self.broker.start();
             self.note(|| "the broker is back".into());
+        }
+        if self.served_by.take_if(|at| *at <= self.now).is_some() {
+            self.ledger.nobody_was_kept_from_a_first_run()?;
         }
         self.end_faults();
         if self.now < self.faults_until && self.next_fault <= self.now {

@@ -171,6 +171,63 @@ fn what_cannot_be_stored_holds_nobody_up() {
     assert_eq!(case.handed_out().len(), 1);
 }
 
+/// A message with a body of this size fails while nothing is stored, and its copy is held up.
+fn fails_in_an_alarm(case: &mut Case, bytes: usize) -> bool {
+    case.brings(bytes);
+    let tokens = case.handed_out();
+    for &token in &tokens {
+        case.fails(token);
+    }
+    case.consume();
+    case.after(Duration::from_secs(6));
+    case.consume();
+    tokens.len() == 1
+}
+
+#[test]
+fn what_an_alarm_holds_up_leaves_all_the_room_to_others_at_first() {
+    let mut case = case(1_000);
+    for large in 1..=4 {
+        assert!(fails_in_an_alarm(&mut case, 600), "{large}");
+    }
+    for small in 0..100 {
+        case.brings(100);
+        let handed_out = case.handed_out();
+        assert_eq!(handed_out.len(), 1, "{small}");
+        case.succeeds(handed_out[0]);
+        case.consume();
+    }
+}
+
+#[test]
+fn what_an_alarm_holds_up_takes_no_more_than_three_times_the_limit() {
+    for bytes in [100, 500, 900, 3_000] {
+        let mut case = case(1_000);
+        let fail = (0..100).take_while(|_| fails_in_an_alarm(&mut case, bytes));
+        assert!(fail.count() > 0);
+        let most = 3 * 1_000_u64.max(bytes as u64) + bytes as u64;
+        let held = case.engine.byte_budget.held();
+        assert!(held <= most, "{held} bytes in messages of {bytes}");
+        case.after(Duration::from_secs(60));
+        assert!(case.prefetches().is_empty(), "{bytes}");
+    }
+}
+
+#[test]
+fn what_an_earlier_channel_left_behind_leaves_the_room_to_others() {
+    let mut case = case(1_000);
+    case.brings(900);
+    let token = case.handed_out()[0];
+    case.fails(token);
+    let session = case.session;
+    case.on(Input::Lost { session, why: None });
+    case.take();
+    case.open();
+    case.after(Duration::from_secs(6));
+    case.brings(900);
+    assert_eq!(case.handed_out().len(), 1);
+}
+
 #[test]
 fn what_had_to_go_back_is_not_taken_for_its_equal_that_is_done() {
     let mut case = Case::widened(1_000);

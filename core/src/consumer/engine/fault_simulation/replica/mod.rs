@@ -385,10 +385,11 @@ impl Simulation {
                 ));
             }
             // A larger message than the limit runs alone. One more waits, and another one where a narrow consumer replaces a narrow one.
-            if let Some((limit, held)) = engine.held_bytes()
-                && held > limit.max(LARGEST_BODY) + 2 * LARGEST_BODY
-            {
-                return Err(format!("replica {at} holds {held} bytes"));
+            if let Some((limit, held, all)) = engine.held_bytes() {
+                let (most, waits) = (limit.max(LARGEST_BODY), 2 * LARGEST_BODY);
+                if held > most + waits || all > 3 * most + waits {
+                    return Err(format!("replica {at} holds {held} bytes, {all} in all"));
+                }
             }
             if engine.keeps_needlessly() {
                 return Err(format!("replica {at} keeps a message that could run"));

@@ -45,6 +45,7 @@ fn defects_that_are_put_back_are_found() {
         Mutant::ForgetsTheMarker,
         Mutant::IgnoresBytes,
         Mutant::StarvesTheKept,
+        Mutant::CountsWhatIsHeldUp,
         Mutant::DoesNotLook,
         Mutant::NeverStops,
     ] {
@@ -90,6 +91,7 @@ fn defects_that_are_put_back_are_found() {
                 ..setting(seed)
             }),
             Mutant::IgnoresBytes | Mutant::StarvesTheKept => limited(setting(seed)),
+            Mutant::CountsWhatIsHeldUp => held_up(setting(seed)),
             Mutant::KeepsItsChannel => narrow(setting(seed)),
             Mutant::ForgetsTheMarker | Mutant::CopiesToTheNew => crash_looping(setting(seed)),
             // A classic queue would keep it for ever.

@@ -78,6 +78,7 @@ fn chosen(seed: u64) -> Setting {
         plain: false,
         patience: None,
         long_alarm: false,
+        served_in_alarm: false,
         channels: None,
         careless: None,
         unreadable: None,

@@ -334,6 +334,33 @@ fn what_takes_too_many_bytes_waits_for_its_turn() {
     hold(50, |setting| limited(plain(setting)));
 }
 
+/// A consumer in a long alarm. What it may hold is enough for all of these messages, if what an alarm holds up takes no room from others.
+pub(super) fn held_up(setting: Setting) -> Setting {
+    let setting = alarmed(setting);
+    // What is returned for want of room comes back as a copy elsewhere, and that waits as well.
+    let returns_itself = setting.version == Version::V4_3 && setting.work == QueueType::Quorum;
+    let prefetch = if returns_itself { setting.prefetch } else { 1 };
+    possible(Setting {
+        prefetch,
+        prefetch_bytes: Some(3_000),
+        messages: setting.messages.min(20),
+        served_in_alarm: true,
+        single_active: false,
+        replicas: 1,
+        batch: 1,
+        faults: Faults {
+            alarms: true,
+            ..setting.faults.quiet()
+        },
+        ..setting
+    })
+}
+
+#[test]
+fn what_an_alarm_holds_up_takes_no_room_from_others() {
+    hold(150, held_up);
+}
+
 /// One handler that hangs, and few enough suspects that each gets its time. A single active consumer takes one message at a time.
 pub(super) fn hung(setting: Setting) -> Setting {
     Setting {
