@@ -6,9 +6,10 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
+    time::{Duration, Instant},
 };
 
-use retryrmq::{Client, Consumer, Message, RunningConsumer};
+use retryrmq::{Client, Consumer, Message, Outcome, RunningConsumer};
 use retryrmq_harness::{Amqp, Broker, QueueType, eventually, on_brokers_where, on_queue_types};
 use tokio::sync::watch;
 
@@ -253,6 +254,36 @@ async fn in_an_alarm_large_messages_that_fail_keep_no_room_from_the_others() {
             running.close().await;
             client.close().await;
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_large_message_that_is_deferred_without_dlx_keeps_no_room_from_the_others() {
+    /// As long as a consumer holds it.
+    const PUT_OFF: Duration = Duration::from_secs(60);
+    on_queue_types(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
+        amqp.declare(QUEUE, kind).await;
+        publish(&amqp, "large", 1, 900_000).await;
+        publish(&amqp, "next", 3, 200_000).await;
+        let consumer = client.consumer(QUEUE).prefetch_bytes(1_000_000);
+        let began = Instant::now();
+        let running = consumer
+            .start(|message: Message| async move {
+                match message.message_id() {
+                    Some("large-0") => Outcome::defer(PUT_OFF),
+                    _ => Outcome::Ack,
+                }
+            })
+            .await
+            .unwrap();
+        stats(&running, "the others are handled", |stats| stats.acked == 3).await;
+        let time = began.elapsed();
+        assert!(time < PUT_OFF, "{kind:?}: after {time:?}");
+        running.close().await;
+        assert_eq!(amqp.depth(QUEUE).await, Some(1), "{kind:?}: the large one");
     })
     .await;
 }

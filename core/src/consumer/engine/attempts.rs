@@ -120,6 +120,10 @@ impl Engine {
             NextAction::Later(delay, pending_copy) => {
                 self.emit(pending_copy.event.clone(), out);
                 self.set_phase(token, Phase::Held(HoldReason::Deferred(pending_copy)));
+                // It may be the only message for which there is a place. A prefetch of 1 is somebody's choice.
+                if self.byte_budget.lets_few_come() && self.options.configured_prefetch() > 1 {
+                    self.takes_its_place(token);
+                }
                 // Not longer than the broker lets it be held.
                 let delay = delay.min(self.consumer_timeout.longest());
                 self.timers.add(now.at + delay, token, TimerTask::Defer);

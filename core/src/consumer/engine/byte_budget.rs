@@ -10,8 +10,8 @@
 //!
 //! A message larger than the limit runs when nothing else does.
 //!
-//! Aside wait copies that are held up, because consuming must go on in an alarm (`publish_stall`). Twice the limit in
-//! bytes is what `most_slots_taken` is in messages. So at most three times the limit is held, beside a message that waits for room.
+//! Aside wait copies that are held up, because consuming must go on in an alarm (`publish_stall`), and deferrals without waiting queues. Twice
+//! the limit in bytes is what `most_slots_taken` is in messages. So at most three times the limit is held, beside a message that waits for room.
 
 use std::sync::Arc;
 
@@ -100,6 +100,11 @@ impl ByteBudget {
     /// Whether fewer messages may come than the prefetch says.
     pub(super) fn limits_prefetch(&self) -> bool {
         self.window < self.prefetch
+    }
+
+    /// Whether bytes decide how many messages may come now.
+    pub(super) fn lets_few_come(&self) -> bool {
+        self.is_exceeded || self.limits_prefetch()
     }
 
     #[cfg(test)]
@@ -266,10 +271,11 @@ impl Engine {
 impl DeliveryState {
     /// Whether no handler has it, and it may be held for long. Others run meanwhile.
     fn waits_aside(&self) -> bool {
-        match mutants::has(Mutant::CountsWhatIsHeldUp) {
+        let is_held_up = match mutants::has(Mutant::CountsWhatIsHeldUp) {
             true => self.is_stuck,
             false => self.is_held_up,
-        }
+        };
+        is_held_up || matches!(self.phase, Phase::Held(HoldReason::Deferred(_)))
     }
 }
 

@@ -231,8 +231,7 @@ impl Engine {
     /// to hold up all others.
     pub(super) fn end_caution(&mut self, now: Now) {
         self.cautious_until = None;
-        let takes_few = self.byte_budget.is_exceeded() || self.byte_budget.limits_prefetch();
-        if !(self.cautious || takes_few)
+        if !(self.cautious || self.byte_budget.lets_few_come())
             || self.one_by_one > 0
             || self.suspect.is_some()
             || self.options.configured_prefetch() == 1

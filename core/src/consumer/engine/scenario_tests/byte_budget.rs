@@ -229,6 +229,39 @@ fn what_an_earlier_channel_left_behind_leaves_the_room_to_others() {
 }
 
 #[test]
+fn what_is_deferred_without_waiting_queues_holds_nobody_up() {
+    let mut case = Case::of(Consumer::new("orders").prefetch_bytes(1_000));
+    let defers = |case: &mut Case, bytes| {
+        case.brings(bytes);
+        let handed_out = case.handed_out();
+        for &token in &handed_out {
+            let outcome = Outcome::defer(Duration::from_secs(15));
+            let ending = HandlerEnd::Settled(outcome);
+            case.on(Input::Ended { token, ending });
+        }
+        handed_out.len() == 1
+    };
+    assert!(defers(&mut case, 900));
+    assert_eq!(case.prefetches(), [1], "its place is free");
+    for _ in 0..3 {
+        case.brings(200);
+        let handed_out = case.handed_out();
+        assert_eq!(handed_out.len(), 1);
+        case.succeeds(handed_out[0]);
+        case.consume();
+    }
+    for _ in 0..2 {
+        assert!(defers(&mut case, 900));
+        case.consume();
+    }
+    assert!(!defers(&mut case, 900), "they take too much");
+    assert_eq!(case.engine.byte_budget.held(), 3_600);
+    case.after(Duration::from_secs(15));
+    assert_eq!(publishes(&case.take()), 3);
+    assert_eq!(case.handed_out(), [], "their copies are not stored yet");
+}
+
+#[test]
 fn what_had_to_go_back_is_not_taken_for_its_equal_that_is_done() {
     let mut case = Case::widened(1_000);
     case.brings_as(Some("m1"), 500, false);
