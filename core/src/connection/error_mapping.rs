@@ -252,11 +252,29 @@ fn without_code(text: &str) -> &str {
     text.split_once(" - ").map_or(text, |(_, words)| words)
 }
 
-/// Whether the broker closed the connection because of an error of its own (541). It does so when it should deliver a message that it cannot
-/// convert to AMQP 0-9-1.
+/// Whether the broker closed the connection because of an error of its own (541).
 pub(crate) fn is_internal_error(error: &Error) -> bool {
+    internal_error(error).is_some()
+}
+
+/// Whether the broker gave no reason for that, because a process of its own crashed. That happens when it should deliver a message that it cannot
+/// convert to AMQP 0-9-1, and also, on some versions, when the queue has no leader. Other versions say that they failed to consume from it.
+pub(crate) fn is_crash(error: &Error) -> bool {
+    internal_error(error).is_some_and(|text| text == UNSAID)
+}
+
+/// What the broker says of an error of its own.
+fn internal_error(error: &Error) -> Option<&str> {
     let internal = AMQPErrorKind::Hard(AMQPHardError::INTERNALERROR);
-    protocol_error(error).is_some_and(|said| *said.kind() == internal)
+    let said = protocol_error(error).filter(|said| *said.kind() == internal)?;
+    Some(said.get_message().as_str())
+}
+
+/// The error for a connection that the broker closed because of an error of its own that is about something else.
+pub(crate) fn closed_by_broker(why: Error) -> Error {
+    let said = internal_error(&why).unwrap_or_default();
+    let message = format!("the broker closed the connection: {said}");
+    Error::new(ErrorKind::ConnectionLost, message).with_source(why)
 }
 
 /// Whether another connection uses the queue exclusively, so that no permission would help.

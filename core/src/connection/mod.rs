@@ -44,13 +44,13 @@ pub(crate) use channel::{
     passive_declare_checked,
 };
 pub(crate) use error_mapping::{
-    Operation, broker_says, consumer_timeout, is_internal_error, is_locked,
-    is_one_consumer_too_many, refusal, size_limit,
+    Operation, broker_says, closed_by_broker, consumer_timeout, is_crash, is_internal_error,
+    is_locked, is_one_consumer_too_many, refusal, size_limit,
 };
 pub(crate) use limits::{Limits, USUAL_HEADER_ROOM, header_room};
 pub(crate) use name_limit::NameLimit;
 pub(crate) use probe_connection::ProbeConnection;
-pub(crate) use queue_type_probe::{ProbedQueueType, kind_of};
+pub(crate) use queue_type_probe::{ProbedQueueType, is_auto_delete, kind_of};
 pub(crate) use ready_count::{QueueCount, ReadyCounter, is_doubtful, leaderless};
 pub(crate) use restart_on_panic::survives;
 pub(crate) use safe_cancel::SafeCancel;

@@ -5,12 +5,12 @@
 
 use lapin::{
     Channel,
-    options::BasicConsumeOptions,
+    options::{BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions},
     types::{AMQPValue, FieldTable, ShortString},
 };
 
-use super::{Connection, Operation, ask};
-use crate::{ErrorKind, Result};
+use super::{Connection, Operation, ask, broker_says};
+use crate::{Error, ErrorKind, Result};
 
 /// The type of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,9 @@ pub(crate) async fn kind_of(
     if !capabilities.refuses_offsets || !names.can_say(REFUSAL, queue.as_str()) {
         return Ok(None);
     }
+    // A node can have another default (`default_consumer_prefetch`), and then a stream would be consumed.
+    let unlimited = channel.basic_qos(0, BasicQosOptions::default());
+    ask(Operation::Consuming(queue.as_str()), unlimited).await?;
     let mut offset = FieldTable::default();
     offset.insert(
         ShortString::from("x-stream-offset"),
@@ -53,8 +56,48 @@ pub(crate) async fn kind_of(
             Err(error)
         }
         Err(error) => Ok(type_in_refusal(&error.to_string())),
-        Ok(_) => Ok(None),
+        // Nothing else takes an offset.
+        Ok(_) => Ok(Some(ProbedQueueType::Stream)),
     }
+}
+
+/// Whether the queue is deleted with its last consumer. AMQP shows that only in the refusal of a declaration: first whether the queue is
+/// durable, then this. The declaration has an impossible argument, so that it creates nothing if the queue is gone meanwhile.
+///
+/// # Errors
+/// Those that may pass.
+pub(crate) async fn is_auto_delete(connection: &Connection, queue: &ShortString) -> Result<bool> {
+    const REFUSAL: &str = "PRECONDITION_FAILED - inequivalent arg 'auto_delete' for queue '' in vhost '': received 'false' but current is 'true'";
+    let names = connection.limits().names();
+    if !names.can_say(REFUSAL, queue.as_str()) {
+        return Ok(false);
+    }
+    let mut impossible = FieldTable::default();
+    impossible.insert(
+        ShortString::from("x-message-ttl"),
+        AMQPValue::LongString("never".into()),
+    );
+    for durable in [true, false] {
+        let options = QueueDeclareOptions {
+            durable,
+            ..QueueDeclareOptions::default()
+        };
+        let channel = connection.channel().await?;
+        let declared = channel
+            .lapin()
+            .queue_declare(queue.clone(), options, impossible.clone());
+        let differs = |error: &Error, what| {
+            let words = format!("inequivalent arg '{what}'");
+            broker_says(error, &words)
+        };
+        match ask(Operation::Declaring(queue.as_str()), declared).await {
+            Err(error) if error.is_transient() => return Err(error),
+            Err(error) if differs(&error, "durable") => {}
+            Err(error) => return Ok(differs(&error, "auto_delete")),
+            Ok(_) => return Ok(false),
+        }
+    }
+    Ok(false)
 }
 
 /// What the refusal tells.

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     Client, Error, ErrorKind, Result,
-    connection::{Connection, QueueCount, ReadyCounter, is_internal_error},
+    connection::{Connection, QueueCount, ReadyCounter, is_crash, is_internal_error},
     terminal_escape,
     topology::{Inspection, check_parking, inspect_parking, name, unreadable_queue},
     unreadable::{ScanRange, Trial, set_aside, set_aside_counted},
@@ -170,7 +170,7 @@ impl Browse {
     pub async fn next(&mut self) -> Result<Option<Record>> {
         let mut next = self.advance().await;
         if let Err(lost) = &next
-            && is_internal_error(lost)
+            && is_crash(lost)
             && self.has_moved_the_unreadable().await
         {
             if self.shown {

@@ -2,18 +2,15 @@
 
 use std::sync::Arc;
 
-use lapin::{
-    options::QueueDeclareOptions,
-    types::{AMQPValue, FieldTable, ShortString},
-};
+use lapin::types::ShortString;
 use tokio::time::{Instant, sleep};
 
 use super::source::{PUT_BACK, Source};
 use crate::{
     Error, ErrorKind, Result,
     connection::{
-        Addresses, Connection, Operation, ProbedQueueType, QueueCount, ReadyCounter, ask,
-        broker_says, kind_of, passive_declare,
+        Addresses, Connection, ProbedQueueType, QueueCount, ReadyCounter, is_auto_delete, kind_of,
+        passive_declare,
     },
     terminal_escape,
     topology::name,
@@ -93,42 +90,6 @@ async fn is_classic(connection: &Connection, waiting: &ShortString) -> Result<bo
         )),
         kind => Ok(kind == Some(ProbedQueueType::Classic)),
     }
-}
-
-/// Whether the queue is deleted with its last consumer. AMQP shows that only in the refusal of a declaration: first whether the queue is
-/// durable, then this. The declaration has an impossible argument, so that it creates nothing if the queue is gone meanwhile.
-async fn is_auto_delete(connection: &Connection, waiting: &ShortString) -> Result<bool> {
-    const REFUSAL: &str = "PRECONDITION_FAILED - inequivalent arg 'auto_delete' for queue '' in vhost '': received 'false' but current is 'true'";
-    let names = connection.limits().names();
-    if !names.can_say(REFUSAL, waiting.as_str()) {
-        return Ok(false);
-    }
-    let mut impossible = FieldTable::default();
-    impossible.insert(
-        ShortString::from("x-message-ttl"),
-        AMQPValue::LongString("never".into()),
-    );
-    for durable in [true, false] {
-        let options = QueueDeclareOptions {
-            durable,
-            ..QueueDeclareOptions::default()
-        };
-        let channel = connection.channel().await?;
-        let declared = channel
-            .lapin()
-            .queue_declare(waiting.clone(), options, impossible.clone());
-        let differs = |error: &Error, what| {
-            let words = format!("inequivalent arg '{what}'");
-            broker_says(error, &words)
-        };
-        match ask(Operation::Declaring(waiting.as_str()), declared).await {
-            Err(error) if error.is_transient() => return Err(error),
-            Err(error) if differs(&error, "durable") => {}
-            Err(error) => return Ok(differs(&error, "auto_delete")),
-            Ok(_) => return Ok(false),
-        }
-    }
-    Ok(false)
 }
 
 /// Counts a waiting queue. Its only consumers are looks, and one that has just ended counts for a moment longer. When it is no longer

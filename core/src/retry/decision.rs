@@ -228,7 +228,12 @@ fn too_old(state: &RetryState, policy: &Policy, now: u64, delay: Duration) -> bo
     };
     let since = match policy.age_from {
         AgeFrom::FirstFailure => state.first_failed_at,
-        AgeFrom::Published => state.published_at.or(state.first_failed_at),
+        // A broker may stamp each copy (`message_interceptors`). Nothing fails before it is published.
+        AgeFrom::Published => state
+            .published_at
+            .into_iter()
+            .chain(state.first_failed_at)
+            .min(),
     };
     let age = since.map_or(0, |since| now.saturating_sub(since.saturating_add(1)));
     Duration::from_secs(age).saturating_add(delay) > max_age

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    connection::{Addresses, Connection},
+    connection::{Addresses, Connection, is_crash},
 };
 
 /// How often a clock is looked at. Each answer that it runs closes two channels.
@@ -140,7 +140,10 @@ impl Make for Declarer {
             let_go(connection).await;
             match done {
                 // A refusal of another queue may have closed the connection.
-                Err(error) if is_first && error.kind() == ErrorKind::ConnectionLost => {
+                Err(error)
+                    if is_first
+                        && (error.kind() == ErrorKind::ConnectionLost || is_crash(&error)) =>
+                {
                     is_first = false;
                 }
                 done => {

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use crate::{
     Client, Error, ErrorKind, Result,
-    connection::{Connection, OpenChannel, Operation, ask, is_internal_error},
+    connection::{Connection, OpenChannel, Operation, ask, is_crash},
 };
 
 /// How long the broker may take for an answer.
@@ -62,9 +62,7 @@ impl DeliveryProbe {
                 Ok(Delivery::Made)
             }
             Ok(Ok(None)) => Ok(Delivery::None),
-            Ok(Err(error)) if is_internal_error(&error) && !is_leaderless(&error) => {
-                Ok(Delivery::Impossible)
-            }
+            Ok(Err(error)) if is_crash(&error) => Ok(Delivery::Impossible),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(Error::new(
                 ErrorKind::Timeout,
@@ -77,9 +75,4 @@ impl DeliveryProbe {
         self.channel.close().await;
         self.connection.close().await;
     }
-}
-
-/// Without a leader, the broker closes the connection with the same code.
-fn is_leaderless(error: &Error) -> bool {
-    error.to_string().contains("Cannot get a message")
 }

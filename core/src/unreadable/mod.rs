@@ -23,8 +23,8 @@ pub(crate) use self::{
 use crate::{
     Client, Error, ErrorKind, Result,
     amqp10::Message,
-    connection::Connection,
-    topology::{parking_queue, unreadable_queue, work_queue_of},
+    connection::{Connection, is_auto_delete, passive_declare},
+    topology::{name, parking_queue, unreadable_queue, work_queue_of},
 };
 
 /// The messages of one work queue that RabbitMQ cannot deliver over AMQP 0-9-1, in `<queue>.unreadable`.
@@ -59,12 +59,17 @@ impl Unreadable {
     /// # Errors
     /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) for a queue for such messages,
     /// [`QueueNotFound`](crate::ErrorKind::QueueNotFound) without the queue `from`, [`AccessRefused`](crate::ErrorKind::AccessRefused),
+    /// [`Mismatch`](crate::ErrorKind::Mismatch) for an auto-delete queue that nobody consumes, which the look would delete,
     /// [`Broker`](crate::ErrorKind::Broker) if the broker speaks no AMQP 1.0 or stores no copy, [`Timeout`](crate::ErrorKind::Timeout), and
     /// those of a connection. Then some messages may have been moved, one may be in both queues, and all others are in `from`.
     pub async fn take_from(&self, from: &str, most: u32) -> Result<Vec<String>> {
         check_source(from)?;
         let connection = self.connection().await?;
-        let taken = self.take_over(&connection, from, most).await;
+        let taken = async {
+            check_stays(&connection, from).await?;
+            self.take_over(&connection, from, most).await
+        };
+        let taken = taken.await;
         connection.close().await;
         taken
     }
@@ -82,6 +87,7 @@ impl Unreadable {
         check_source(from)?;
         let connection = self.connection().await?;
         let taken = async {
+            check_stays(&connection, from).await?;
             let mut causes = self.take_over(&connection, from, most).await?;
             causes.extend(self.try_each(&connection, from, most).await?);
             Ok(causes)
@@ -182,10 +188,12 @@ impl Unreadable {
         most: u32,
         mut each: impl FnMut(UnreadableMessage) -> bool,
     ) -> Result<usize> {
-        let (connection, name) = (self.connection().await?, self.name());
+        let (connection, aside) = (self.connection().await?, self.name());
         let walk = async {
+            check_stays(&connection, &aside).await?;
             let mut reading =
-                QueueReader::begin(&self.client, &connection, &name, ScanRange::Near(most)).await?;
+                QueueReader::begin(&self.client, &connection, &aside, ScanRange::Near(most))
+                    .await?;
             let mut removed = 0;
             loop {
                 let mut meant = Vec::new();
@@ -213,6 +221,30 @@ impl Unreadable {
         connection.close().await;
         walked
     }
+}
+
+/// Checks that the look is not the last reader of an auto-delete queue, which RabbitMQ would delete.
+///
+/// # Errors
+/// [`ErrorKind::Mismatch`] if it would be, [`ErrorKind::QueueNotFound`], and those of a lost connection.
+async fn check_stays(connection: &Connection, queue: &str) -> Result<()> {
+    let wire = name(queue)?;
+    if !is_auto_delete(connection, &wire).await? {
+        return Ok(());
+    }
+    let channel = connection.channel().await?;
+    let found = passive_declare(&channel, wire).await;
+    channel.close().await;
+    if found?.consumer_count() > 0 {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Mismatch,
+        format!(
+            "`{queue}` is an auto-delete queue that nobody consumes: RabbitMQ deletes it, with everything in it, as soon as its last reader \
+             leaves, and a look is a reader; nothing was read from it: start a consumer of it first"
+        ),
+    ))
 }
 
 /// What was moved already would be moved to its own end, and no longer tell where it was found first.

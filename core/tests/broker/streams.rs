@@ -4,7 +4,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::FutureExt;
 use retryrmq::{Client, Consumer, ErrorKind, Publish, Status, StreamFrom, types::FieldTable};
-use retryrmq_harness::{Amqp, QueueType, eventually, on_brokers, on_queue_types};
+use retryrmq_harness::{
+    Amqp, Broker, QueueType, eventually, on_brokers, on_brokers_where, on_queue_types,
+};
 
 use crate::{
     connecting::refused,
@@ -33,6 +35,25 @@ fn consumers(client: &Client) -> [Consumer; 4] {
             .strategy(retryrmq::Strategy::DeadLetter)
             .retry(policy("fixed(1s)")),
     ]
+}
+
+/// Without one, RabbitMQ refuses to consume a stream, which is how the type shows.
+#[tokio::test]
+async fn a_stream_is_refused_where_the_node_has_a_default_prefetch() {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
+        let node = broker.own_node(&[]).await;
+        let set = "application:set_env(rabbit, default_consumer_prefetch, {false, 250}).";
+        node.ctl(&["eval", set]).await;
+        let vhost = node.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        amqp.declare(PARKED, QueueType::Quorum).await;
+        stream(&amqp, QUEUE, FieldTable::default()).await;
+        for consumer in consumers(&client) {
+            let why = refused(consumer.subscribe().await, ErrorKind::Mismatch);
+            assert!(why.contains("`orders` is a stream"), "{why}");
+        }
+    })
+    .await;
 }
 
 #[tokio::test]

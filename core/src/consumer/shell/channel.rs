@@ -27,8 +27,8 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     connection::{
-        Connection, LINGER, OpenChannel, Operation, StartedCall, ask, is_internal_error,
-        is_one_consumer_too_many, passive_declare_checked, put_off, refusal,
+        Connection, LINGER, OpenChannel, Operation, StartedCall, ask, closed_by_broker, is_crash,
+        is_internal_error, is_one_consumer_too_many, passive_declare_checked, put_off, refusal,
     },
 };
 
@@ -293,9 +293,20 @@ impl Channel {
             why.kind(),
             lapin::ErrorKind::ProtocolError(said) if matches!(said.kind(), AMQPErrorKind::Soft(_))
         );
+        // Consumers of other queues share the connection.
+        let named = format!("'{}'", self.queue);
+        let names_ours = why.to_string().contains(&named);
         let why = refusal(&Operation::Consuming(self.queue.as_str()), why);
-        let is_ours = is_one_consumer_too_many(&why) || is_internal_error(&why);
-        (is_of_channel || is_ours).then_some(why)
+        if is_of_channel || is_one_consumer_too_many(&why) || is_crash(&why) {
+            return Some(why);
+        }
+        is_internal_error(&why).then(|| {
+            if names_ours {
+                why
+            } else {
+                closed_by_broker(why)
+            }
+        })
     }
 
     fn answered(&mut self, answer: Answer) -> Option<ChannelEvent> {

@@ -33,7 +33,7 @@ use super::{
 };
 use crate::{
     Client, Error, Result,
-    connection::{GOODBYE, is_internal_error, is_one_consumer_too_many},
+    connection::{GOODBYE, is_crash, is_internal_error, is_one_consumer_too_many},
     telemetry::{Counters, Event, Listener},
     topology::{DelayQueues, Plan, QueueType},
     unreadable::InternalErrors,
@@ -378,7 +378,7 @@ impl Shell {
 
     /// Takes note of why a channel was lost. Each consumer on it may tell of that, and the reason may come last.
     fn suspect(&mut self, session: u64, why: Option<&Error>) {
-        let by_error = why.is_some_and(is_internal_error);
+        let by_error = why.is_some_and(is_crash);
         if self
             .last_lost
             .is_some_and(|(last, had_error)| last == session && (had_error || !by_error))
@@ -390,6 +390,9 @@ impl Shell {
         let one_by_one = self.engine.one_by_one();
         self.internal_errors
             .lost(by_error, lived, reasons, one_by_one);
+        if !by_error && why.is_some_and(is_internal_error) {
+            self.internal_errors.note_foreseen();
+        }
     }
 
     /// Drives the settlements on their way. Returns whether there is time to wait for new events. A broker that does not take settlements

@@ -95,11 +95,16 @@ impl Shell {
                 waits.mark_when_old(&connection);
                 let kind = kind(&findings);
                 let mut one_by_one = internal_errors.one_by_one(window);
-                if internal_errors.should_scan() {
+                let mut ready = None;
+                if internal_errors.should_count() {
                     internal_errors
                         .wait_for_returns(&client, plan.return_delays())
                         .await;
-                    let queue = (&queue, kind, window);
+                    ready = internal_errors.ready(&client, &connection, &queue).await?;
+                }
+                // Before RabbitMQ 4.0, what AMQP 0-9-1 cannot carry does not get into a queue.
+                if internal_errors.should_scan() && server.capabilities().serves_amqp10 {
+                    let queue = (&queue, kind, window, ready);
                     let tell = |event| {
                         let _ = mail.send(ShellEvent::Moved(event));
                     };

@@ -178,6 +178,20 @@ fn age_is_counted_from_where_the_policy_says() {
 }
 
 #[test]
+fn a_broker_that_stamps_each_copy_makes_no_message_younger() {
+    let state = RetryState {
+        first_failed_at: Some(100),
+        published_at: Some(110),
+        ..RetryState::default()
+    };
+    let policy = policy("fixed(1s, max_age=10s, age_from=published)");
+    assert_eq!(
+        decide(&state, &failed(), &policy, &Limits::default(), 112, 0),
+        Action::Park(ParkReason::TooOld)
+    );
+}
+
+#[test]
 fn deferrals_spend_no_retry_but_are_bounded() {
     let outcome = Outcome::Defer { delay: SECOND };
     let limits = Limits {

@@ -93,6 +93,8 @@ pub(crate) struct InternalErrors {
     lost_at: Option<Instant>,
     /// Whether the broker closed the last connection that was lost.
     is_by_error: bool,
+    /// Whether the broker closed it for a reason that it gave.
+    is_foreseen: bool,
     /// Whether the last connection that was lost brought the queue forward.
     goes_on: bool,
     /// What the client's consumers had found out by then.
@@ -106,7 +108,7 @@ pub(crate) struct InternalErrors {
 pub(crate) struct Reasons {
     /// How often messages were moved out of the way.
     pub(crate) moved: u64,
-    /// How often one stopped in front of a message that it could not move.
+    /// How often one stopped in front of a message that it could not move, or found its queue without a leader.
     pub(crate) stopped: u64,
 }
 
@@ -149,7 +151,12 @@ impl InternalErrors {
         reasons: Reasons,
         one_by_one: OneByOneProgress,
     ) {
-        let is_explained = self.tries().has_moved || self.is_explained(reasons);
+        let is_explained = {
+            let tries = self.tries();
+            tries.has_moved || tries.is_leaderless
+        };
+        let is_explained = is_explained || self.is_explained(reasons);
+        self.is_foreseen = false;
         if !by_error {
             // Another reason must not make it stop for those before.
             self.closed = self.closed.min(MOST_CLOSED - 1);
@@ -189,6 +196,11 @@ impl InternalErrors {
         }));
     }
 
+    /// The broker has closed the last connection for a reason that it gave: it could not consume from a queue, for example.
+    pub(crate) fn note_foreseen(&mut self) {
+        self.is_foreseen = true;
+    }
+
     /// The next session could not begin.
     pub(crate) fn failed(&mut self) {
         self.goes_on = false;
@@ -197,6 +209,34 @@ impl InternalErrors {
     /// Whether to look before the next connection consumes.
     pub(crate) fn should_scan(&self) -> bool {
         self.closed > 0 && !mutants::has(Mutant::DoesNotLook)
+    }
+
+    /// Whether to count the queue's messages before the next connection consumes.
+    pub(crate) fn should_count(&self) -> bool {
+        self.should_scan() || self.is_foreseen
+    }
+
+    /// How many messages are ready, if that can be found out.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Timeout`] while a quorum queue has no leader: it delivers nothing, and whoever consumes it loses the connection, and so do the
+    /// client's other consumers.
+    pub(crate) async fn ready(
+        &self,
+        client: &Client,
+        connection: &Connection,
+        queue: &ShortString,
+    ) -> Result<Option<u32>> {
+        let count = ReadyCounter::once(client.addresses(), connection, queue).await;
+        match count.and_then(QueueCount::read) {
+            Err(error) if error.kind() == ErrorKind::Timeout => {
+                if !std::mem::replace(&mut self.tries().is_leaderless, true) {
+                    client.has_stopped();
+                }
+                Err(error)
+            }
+            count => Ok(count.ok().map(|found| found.message_count())),
+        }
     }
 
     /// Waits until the messages of the last connection are ready again, if their queue delays them so long: a look would not see them, and when they
@@ -250,13 +290,13 @@ impl InternalErrors {
         &self,
         client: &Client,
         connection: &Connection,
-        (queue, kind, prefetch): (&ShortString, Option<QueueType>, u16),
+        (queue, kind, prefetch, ready): (&ShortString, Option<QueueType>, u16, Option<u32>),
         declares: bool,
         is_ending: impl Fn() -> bool,
         tell: impl Fn(Event),
     ) -> Result<u32> {
         let mut seen = Evidence {
-            ready: ready(client, connection, queue).await,
+            ready,
             is_explained: self.is_explained(client.reasons()),
             ..Evidence::default()
         };
@@ -631,13 +671,6 @@ fn unmoved(why: Error) -> Moved {
 /// How many messages a connection can have been lost to, and some more.
 fn near(prefetch: u16) -> u32 {
     (2 * u32::from(prefetch)).max(NEAR)
-}
-
-/// How many messages are ready, if that can be found out.
-async fn ready(client: &Client, connection: &Connection, queue: &ShortString) -> Option<u32> {
-    let count = ReadyCounter::once(client.addresses(), connection, queue).await;
-    let found = count.and_then(QueueCount::read).ok()?;
-    Some(found.message_count())
 }
 
 /// How many messages of this queue were moved and are still there, if that can be found out. Each look at a missing queue costs its connection

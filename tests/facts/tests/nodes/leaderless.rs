@@ -74,6 +74,15 @@ async fn a_quorum_queue_without_a_leader_is_taken_for_empty_and_only_a_get_tells
         let got = connection.new_channel().await;
         let got = got.basic_get("filled".into(), BasicGetOptions::default());
         assert_eq!(code(got.await), 541);
+        // Nor can it be consumed. Not every version says why.
+        let connection = near.connect().await;
+        let channel = connection.new_channel().await;
+        let (options, none) = (BasicConsumeOptions::default(), FieldTable::default());
+        let consumed = channel.basic_consume("filled".into(), "".into(), options, none);
+        let (code, text) = refusal(consumed.await.map(drop));
+        assert_eq!(code, 541, "{text}");
+        let says_why = text.contains("consuming from quorum queue 'filled'");
+        assert!(says_why || text == "INTERNAL_ERROR", "{text}");
 
         far.start().await;
         eventually(DEADLINE, "it has its message again", || async {

@@ -91,7 +91,7 @@ impl Simulation {
             }
             Frame::CloseConnection(why) => {
                 self.replicas[at].consuming = SimulatedConnection::default();
-                let by_error = why.code == 541;
+                let by_error = why.code == 541 && why.text == "INTERNAL_ERROR";
                 if by_error {
                     self.note(|| format!("replica {at} loses its connection: {}", why.text));
                     self.hit_waiting(at);
