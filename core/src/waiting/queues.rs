@@ -124,7 +124,10 @@ impl Waiting {
         let result = self
             .delete_unused_on(&counter, &connection, waiting_queue, seen_empty)
             .await;
-        if matches!(result, Ok(DeleteResult::Deleted | DeleteResult::DeletedWith(_))) {
+        if matches!(
+            result,
+            Ok(DeleteResult::Deleted | DeleteResult::DeletedWith(_))
+        ) {
             // Their exchanges stay when the queues are gone. Who may not delete them leaves them to the next consumer's look.
             for unmarked in [waiting_queue.name.clone(), clock_queue(&self.queue)] {
                 let _ = age_marker::is_marked(&connection, &unmarked).await;

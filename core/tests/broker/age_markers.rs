@@ -4,9 +4,7 @@ use lapin::{
     ExchangeKind,
     options::{ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions},
 };
-use retryrmq::{
-    Client, DeleteResult, Event, Message, RunningConsumer, park, types::FieldTable,
-};
+use retryrmq::{Client, DeleteResult, Event, Message, RunningConsumer, park, types::FieldTable};
 use retryrmq_harness::{Amqp, Permissions, Vhost, eventually, on_every_broker};
 
 use crate::fixture::{
@@ -107,7 +105,10 @@ async fn queues_are_marked_when_they_are_old_and_another_of_the_name_is_not() {
         assert!(is_marked(&amqp, PARKED).await);
         for queue in [WAITING_QUEUE, PARKED] {
             amqp.delete(queue).await;
-            assert!(!is_marked(&amqp, queue).await, "the binding goes with {queue}");
+            assert!(
+                !is_marked(&amqp, queue).await,
+                "the binding goes with {queue}"
+            );
         }
         let running = parking(&client, &observations).await;
         for queue in [WAITING_QUEUE, PARKED] {
