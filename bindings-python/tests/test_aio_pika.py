@@ -100,6 +100,34 @@ def test_a_message_that_fails_comes_back_with_all_it_had(every_broker: Broker) -
     asyncio.run(main())
 
 
+async def is_marked(connection: Any, queue: str) -> bool:
+    """Whether a queue has a marker as the protocol describes it: a declaration with other properties is refused."""
+    try:
+        async with connection.channel() as channel:
+            await channel.declare_exchange(queue, passive=True)
+    except aio_pika.exceptions.ChannelNotFoundEntity:
+        return False
+    async with connection.channel() as channel:
+        await channel.declare_exchange(queue, "fanout", durable=True, internal=True)
+    return True
+
+
+def test_all_consumers_mark_queues_in_the_same_way(every_broker: Broker) -> None:
+    on_aio_pika, others = every_broker.queue(), every_broker.queue()
+
+    async def main() -> None:
+        async with connected(every_broker.url) as connection, await retryrmq.connect(every_broker.url) as client:
+            await consume(connection, RetryConsumer(on_aio_pika, dlx=True, retry="fixed(1m)"), Seen(fail=9))
+            await client.publish(on_aio_pika, b"7")
+            consumer = client.consume(others, lambda message: None, dlx=True, retry="fixed(1m)")
+            await consumer.start()
+            for queue in (on_aio_pika, others):
+                await soon(f"{queue} is marked", lambda queue=queue: is_marked(connection, f"{queue}.retry.60000"))
+            await consumer.close()
+
+    asyncio.run(main())
+
+
 def test_what_is_given_up_is_parked_and_other_consumers_read_its_record(every_broker: Broker) -> None:
     queue = every_broker.queue()
     events: list[Event] = []

@@ -125,6 +125,8 @@ class CopyPublisher:
             return None
         try:
             async with self._channel() as channel:
+                # A node can have another default (`default_consumer_prefetch`), and then a stream would be consumed.
+                await channel.basic_qos(prefetch_count=0, timeout=_BROKER_TIMEOUT)
                 await channel.basic_consume(
                     queue, _ignore_message, arguments={"x-stream-offset": "next"}, timeout=_BROKER_TIMEOUT
                 )
@@ -301,7 +303,7 @@ def _loop_time() -> float:
 
 async def _declare_marker(channel: AbstractChannel, name: str) -> None:
     await channel.exchange_declare(
-        name, exchange_type="fanout", durable=True, auto_delete=True, internal=True, timeout=_BROKER_TIMEOUT
+        name, exchange_type="fanout", durable=True, internal=True, timeout=_BROKER_TIMEOUT
     )
 
 

@@ -57,7 +57,10 @@ pub(crate) async fn kind_of(
         }
         Err(error) => Ok(type_in_refusal(&error.to_string())),
         // Nothing else takes an offset.
-        Ok(_) => Ok(Some(ProbedQueueType::Stream)),
+        Ok(_) => {
+            let _ = channel.close(200, ShortString::default()).await;
+            Ok(Some(ProbedQueueType::Stream))
+        }
     }
 }
 

@@ -240,6 +240,7 @@ final class Broker {
     /** The type of a queue, which the broker names when it refuses an argument that no consumer may have. Leaves no trace. */
     Kind kind(String queue) throws IOException {
         String refusal = refusal(session().connection, channel -> {
+            channel.basicQos(0); // a node can have another default, and then a stream would be consumed
             String tag = channel.basicConsume(queue, false, "", false, false, Map.of("x-stream-offset", "next"), new DefaultConsumer(channel));
             channel.basicCancel(tag);
         });

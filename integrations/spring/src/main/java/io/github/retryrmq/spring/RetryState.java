@@ -91,7 +91,11 @@ record RetryState(int retries, int deferrals, int own, int counted, boolean unco
         if (policy.maxAge() == null) {
             return false;
         }
-        Long since = policy.agesFromPublication() && publishedAt != null ? publishedAt : firstFailedAt;
+        Long since = firstFailedAt;
+        // A broker may stamp each copy. Nothing fails before it is published.
+        if (policy.agesFromPublication() && publishedAt != null && (since == null || publishedAt < since)) {
+            since = publishedAt;
+        }
         // AMQP times are whole seconds, so the age counts from the end of the second: rounding never parks a message early.
         long age = since == null ? 0 : Math.max(0, now - since - 1);
         return policy.maxAge().compareTo(java.time.Duration.ofSeconds(age).plusMillis(delay)) < 0;
