@@ -51,7 +51,7 @@ pub(crate) use limits::{Limits, USUAL_HEADER_ROOM, header_room};
 pub(crate) use name_limit::NameLimit;
 pub(crate) use probe_connection::ProbeConnection;
 pub(crate) use queue_type_probe::{ProbedQueueType, is_auto_delete, kind_of};
-pub(crate) use ready_count::{QueueCount, ReadyCounter, is_doubtful, leaderless};
+pub(crate) use ready_count::{QueueCount, ReadyCounter, is_doubtful, is_leaderless, leaderless};
 pub(crate) use restart_on_panic::survives;
 pub(crate) use safe_cancel::SafeCancel;
 #[cfg(test)]

@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::{
-    ANSWER, Addresses, Connection, OpenChannel, Operation, passive_declare,
+    ANSWER, Addresses, Connection, OpenChannel, Operation, is_crash, passive_declare,
     queue_type_probe::{ProbedQueueType, kind_of},
     refusal,
 };
@@ -37,8 +37,10 @@ const MOST_FILLED: u32 = 2;
 /// (541).
 pub(crate) struct ReadyCounter {
     addresses: Arc<Addresses>,
-    /// How long it looks for a leader.
+    /// How long it waits for an answer.
     time_limit: Duration,
+    /// How long it asks again and again for a leader.
+    patience: Duration,
     asking: Mutex<Option<Connection>>,
 }
 
@@ -76,6 +78,7 @@ impl ReadyCounter {
         Self {
             addresses: Arc::clone(addresses),
             time_limit: ANSWER,
+            patience: ANSWER,
             asking: Mutex::default(),
         }
     }
@@ -84,6 +87,15 @@ impl ReadyCounter {
     pub(crate) fn hasty(addresses: &Arc<Addresses>) -> Self {
         Self {
             time_limit: PAUSE * LOOKS,
+            patience: PAUSE * LOOKS,
+            ..Self::new(addresses)
+        }
+    }
+
+    /// For a caller that comes again as long as there is no leader. Each question to a queue without one costs a connection.
+    pub(crate) fn sparing(addresses: &Arc<Addresses>) -> Self {
+        Self {
+            patience: PAUSE * LOOKS,
             ..Self::new(addresses)
         }
     }
@@ -112,24 +124,42 @@ impl ReadyCounter {
         connection: &Connection,
         queue: &ShortString,
     ) -> Result<QueueCount> {
-        let channel = connection.channel().await?;
+        self.of_type(connection, queue, None).await
+    }
+
+    /// The same where the type of the queue is known. Asking for it uses up the number of a channel.
+    ///
+    /// # Errors
+    /// Those of [`once`](Self::once).
+    pub(crate) async fn of_type(
+        &self,
+        connection: &Connection,
+        queue: &ShortString,
+        known: Option<ProbedQueueType>,
+    ) -> Result<QueueCount> {
+        let mut channel = connection.channel().await?;
         let found = passive_declare(&channel, queue.clone()).await?;
         if !is_doubtful(&found) {
             channel.close().await;
             return Ok(QueueCount { found, doubt: None });
         }
-        let kind = match kind_of(connection, channel.lapin(), queue.clone()).await {
-            Ok(kind) => kind,
-            Err(error) if error.kind() == ErrorKind::AccessRefused => {
-                let doubt = Some(error);
-                return Ok(QueueCount { found, doubt });
-            }
-            Err(error) => return Err(error),
+        let kind = match known {
+            Some(kind) => Some(kind),
+            None => match kind_of(connection, channel.lapin(), queue.clone()).await {
+                Ok(kind) => kind,
+                Err(error) if error.kind() == ErrorKind::AccessRefused => {
+                    let doubt = Some(error);
+                    return Ok(QueueCount { found, doubt });
+                }
+                Err(error) => return Err(error),
+            },
         };
         if kind != Some(ProbedQueueType::Quorum) {
             return Ok(QueueCount { found, doubt: None });
         }
-        let channel = connection.channel().await?;
+        if known.is_none() {
+            channel = connection.channel().await?;
+        }
         let found = self.proved(&channel, queue, found).await?;
         channel.close().await;
         Ok(QueueCount { found, doubt: None })
@@ -142,7 +172,7 @@ impl ReadyCounter {
         queue: &ShortString,
         mut found: lapin::Queue,
     ) -> Result<lapin::Queue> {
-        let deadline = Instant::now() + self.time_limit;
+        let deadline = Instant::now() + self.patience;
         let (mut pause, mut filled) = (PAUSE, 0);
         loop {
             let why = match self.prove(queue).await? {
@@ -244,6 +274,8 @@ fn empty_proof(error: Error) -> Result<EmptyProof> {
     let said = error.to_string();
     match error.kind() {
         ErrorKind::ConnectionLost => Ok(EmptyProof::Leaderless(error)),
+        // Of a message that cannot be delivered. Each question counts as a delivery of it.
+        _ if is_crash(&error) => Ok(EmptyProof::Filled),
         ErrorKind::Broker if said.contains("INTERNAL_ERROR") => Ok(EmptyProof::Leaderless(error)),
         _ if said.contains("RESOURCE_LOCKED") => Ok(EmptyProof::Led),
         _ => Err(error),
@@ -274,9 +306,21 @@ pub(crate) fn leaderless(queue: &ShortString, why: Option<Error>) -> Error {
     }
 }
 
+/// Whether this error says that a queue has no leader.
+pub(crate) fn is_leaderless(error: &Error) -> bool {
+    error.kind() == ErrorKind::Timeout && error.to_string().contains("` has no leader: ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_queue_that_is_not_seen_yet_is_not_without_a_leader() {
+        let queue = ShortString::from("q");
+        assert!(is_leaderless(&leaderless(&queue, None)));
+        assert!(!is_leaderless(&unheard_of(&queue)));
+    }
 
     #[test]
     fn what_a_refusal_tells_of_a_leader() {

@@ -379,10 +379,14 @@ impl Shell {
     /// Takes note of why a channel was lost. Each consumer on it may tell of that, and the reason may come last.
     fn suspect(&mut self, session: u64, why: Option<&Error>) {
         let by_error = why.is_some_and(is_crash);
+        let is_foreseen = !by_error && why.is_some_and(is_internal_error);
         if self
             .last_lost
             .is_some_and(|(last, had_error)| last == session && (had_error || !by_error))
         {
+            if is_foreseen {
+                self.internal_errors.note_foreseen();
+            }
             return;
         }
         self.last_lost = Some((session, by_error));
@@ -390,7 +394,7 @@ impl Shell {
         let one_by_one = self.engine.one_by_one();
         self.internal_errors
             .lost(by_error, lived, reasons, one_by_one);
-        if !by_error && why.is_some_and(is_internal_error) {
+        if is_foreseen {
             self.internal_errors.note_foreseen();
         }
     }

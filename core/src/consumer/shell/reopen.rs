@@ -100,7 +100,9 @@ impl Shell {
                     internal_errors
                         .wait_for_returns(&client, plan.return_delays())
                         .await;
-                    ready = internal_errors.ready(&client, &connection, &queue).await?;
+                    ready = internal_errors
+                        .ready(&client, &connection, &queue, kind)
+                        .await?;
                 }
                 // Before RabbitMQ 4.0, what AMQP 0-9-1 cannot carry does not get into a queue.
                 if internal_errors.should_scan() && server.capabilities().serves_amqp10 {

@@ -22,7 +22,9 @@ use super::{
 use crate::{
     Client, Error, ErrorKind, Event, QueueType, Result,
     amqp10::CHECK_INTERVAL,
-    connection::{Connection, QueueCount, ReadyCounter, passive_declare},
+    connection::{
+        Connection, ProbedQueueType, QueueCount, ReadyCounter, is_leaderless, passive_declare,
+    },
     consumer::{
         OneByOneProgress,
         mutants::{self, Mutant},
@@ -80,6 +82,9 @@ pub(crate) const LEFT_TO_OTHERS: Duration = Duration::from_secs(2);
 /// It leaves them up to so much more, by chance. If all came back at the same time, each would cost the message another delivery.
 const SPREAD: Duration = Duration::from_secs(6);
 
+/// How long to wait for a leader before it is asked for again.
+const LEADERLESS: Duration = Duration::from_secs(5);
+
 /// The fewest messages that are looked at, and how many where that costs nothing.
 const NEAR: u32 = 64;
 const FAR: u32 = 1_000;
@@ -108,7 +113,7 @@ pub(crate) struct InternalErrors {
 pub(crate) struct Reasons {
     /// How often messages were moved out of the way.
     pub(crate) moved: u64,
-    /// How often one stopped in front of a message that it could not move, or found its queue without a leader.
+    /// How often one stopped in front of a message that it could not move.
     pub(crate) stopped: u64,
 }
 
@@ -151,11 +156,10 @@ impl InternalErrors {
         reasons: Reasons,
         one_by_one: OneByOneProgress,
     ) {
-        let is_explained = {
-            let tries = self.tries();
-            tries.has_moved || tries.is_leaderless
-        };
-        let is_explained = is_explained || self.is_explained(reasons);
+        let is_explained = self.tries().has_moved || self.is_explained(reasons);
+        // The connection before had this reason, whatever those had that were lost earlier.
+        let was_leaderless = self.is_by_error && self.tries().is_leaderless;
+        self.closed = self.closed.saturating_sub(u32::from(was_leaderless));
         self.is_foreseen = false;
         if !by_error {
             // Another reason must not make it stop for those before.
@@ -219,20 +223,28 @@ impl InternalErrors {
     /// How many messages are ready, if that can be found out.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`] while a quorum queue has no leader: it delivers nothing, and whoever consumes it loses the connection, and so do the
-    /// client's other consumers.
+    /// [`ErrorKind::Timeout`] while a quorum queue has no leader: whoever consumes it loses the connection, with the client's other consumers.
     pub(crate) async fn ready(
         &self,
         client: &Client,
         connection: &Connection,
         queue: &ShortString,
+        kind: Option<QueueType>,
     ) -> Result<Option<u32>> {
-        let count = ReadyCounter::once(client.addresses(), connection, queue).await;
+        let is_leaderless = self.tries().is_leaderless;
+        if is_leaderless {
+            sleep(LEADERLESS).await;
+        }
+        let kind = kind.map(|kind| match kind {
+            QueueType::Classic => ProbedQueueType::Classic,
+            QueueType::Quorum => ProbedQueueType::Quorum,
+        });
+        let counter = ReadyCounter::sparing(client.addresses());
+        let count = counter.of_type(connection, queue, kind).await;
+        counter.close().await;
         match count.and_then(QueueCount::read) {
             Err(error) if error.kind() == ErrorKind::Timeout => {
-                if !std::mem::replace(&mut self.tries().is_leaderless, true) {
-                    client.has_stopped();
-                }
+                self.tries().is_leaderless |= self::is_leaderless(&error);
                 Err(error)
             }
             count => Ok(count.ok().map(|found| found.message_count())),

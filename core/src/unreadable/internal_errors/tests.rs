@@ -637,3 +637,38 @@ fn what_was_moved_in_part_is_in_the_way_still() {
     lost(&mut internal_errors, true, SHORT, 0);
     assert_eq!(internal_errors.closed, 1);
 }
+
+#[test]
+fn a_connection_that_was_lost_for_want_of_a_leader_does_not_count() {
+    let mut internal_errors = InternalErrors::default();
+    for _ in 0..10 {
+        lost(&mut internal_errors, true, SHORT, 0);
+        assert_eq!(internal_errors.closed, 1);
+        internal_errors.tries().is_leaderless = true;
+    }
+}
+
+#[test]
+fn a_leader_that_was_away_once_makes_up_for_one_connection_only() {
+    let mut internal_errors = InternalErrors::default();
+    for closed in 1..=MOST_CLOSED {
+        lost(&mut internal_errors, true, SHORT, 0);
+        assert_eq!(internal_errors.closed, closed);
+    }
+    internal_errors.tries().is_leaderless = true;
+    lost(&mut internal_errors, true, SHORT, 0);
+    assert_eq!(internal_errors.closed, MOST_CLOSED);
+    lost(&mut internal_errors, true, SHORT, 0);
+    assert_eq!(internal_errors.closed, MOST_CLOSED + 1);
+}
+
+#[test]
+fn a_reason_that_the_broker_gives_is_no_message_but_the_queue_is_asked_for_its_leader() {
+    let mut internal_errors = InternalErrors::default();
+    assert!(!internal_errors.should_count());
+    lost(&mut internal_errors, false, SHORT, 0);
+    internal_errors.note_foreseen();
+    assert!(internal_errors.should_count() && !internal_errors.should_scan());
+    lost(&mut internal_errors, false, SHORT, 0);
+    assert!(!internal_errors.should_count());
+}

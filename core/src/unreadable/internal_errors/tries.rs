@@ -14,7 +14,7 @@ pub(super) struct ConsumeTries {
     pub(super) is_unknown: bool,
     /// Whether messages were moved.
     pub(super) has_moved: bool,
-    /// Whether the queue had no leader.
+    /// Whether the queue was found without a leader.
     pub(super) is_leaderless: bool,
     /// How often some were tried one at a time at a cost, since connections are lost in a row.
     pub(super) trials: u32,

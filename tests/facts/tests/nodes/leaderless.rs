@@ -73,7 +73,9 @@ async fn a_quorum_queue_without_a_leader_is_taken_for_empty_and_only_a_get_tells
         let connection = near.connect().await;
         let got = connection.new_channel().await;
         let got = got.basic_get("filled".into(), BasicGetOptions::default());
-        assert_eq!(code(got.await), 541);
+        let (code, text) = refusal(got.await.map(drop));
+        assert_eq!(code, 541, "{text}");
+        assert!(text.contains("Cannot get a message"), "{text}");
         // Nor can it be consumed. Not every version says why.
         let connection = near.connect().await;
         let channel = connection.new_channel().await;

@@ -161,7 +161,7 @@ impl Simulation {
             && (queue == PARKED || queue.starts_with("orders.retry."))
     }
 
-    /// A marker is bound to a queue, and goes with it.
+    /// A marker is bound to a queue, and the binding goes with the queue.
     fn is_marked(&self, queue: &str) -> bool {
         self.broker.queue_view(queue).is_some_and(|view| {
             (self.markers.get(queue)).is_some_and(|created| *created == view.created)
