@@ -30,6 +30,8 @@ const LONG: Duration = Duration::from_secs(1);
 /// How often a queue that has proved its leader is looked at before it must prove it again: other nodes hear of a new leader a moment
 /// later.
 const LOOKS: u32 = 20;
+/// What an error says of a queue without a leader.
+const NO_LEADER: &str = " has no leader: ";
 /// How often a queue may prove to have messages while a look says that it has none.
 const MOST_FILLED: u32 = 2;
 
@@ -297,7 +299,7 @@ pub(crate) fn leaderless(queue: &ShortString, why: Option<Error>) -> Error {
     let error = Error::new(
         ErrorKind::Timeout,
         format!(
-            "the queue `{queue}` has no leader: most of its nodes are down; nothing is lost, start them and try again"
+            "the queue `{queue}`{NO_LEADER}most of its nodes are down; nothing is lost, start them and try again"
         ),
     );
     match why {
@@ -308,7 +310,7 @@ pub(crate) fn leaderless(queue: &ShortString, why: Option<Error>) -> Error {
 
 /// Whether this error says that a queue has no leader.
 pub(crate) fn is_leaderless(error: &Error) -> bool {
-    error.kind() == ErrorKind::Timeout && error.to_string().contains("` has no leader: ")
+    error.kind() == ErrorKind::Timeout && error.to_string().contains(NO_LEADER)
 }
 
 #[cfg(test)]

@@ -9,8 +9,9 @@
 //!      └─ somebody looked┘    └───────── queue deleted ──────────────┘
 //! ```
 //!
-//! Only the binding counts: the exchange stays when the queue is deleted, and would make the next queue of its name look old. A queue is marked as soon as it is created, and no client may live until it is old. So its broker keeps the time: the clock is a queue
-//! that is declared before the marker is bound, and expires when the other is old (`docs/broker-facts.md`, 95).
+//! Only the binding counts: the exchange stays when the queue is deleted, and would make the next queue of its name look old. A queue is
+//! marked as soon as it is created, and no client may live until it is old. So its broker keeps the time: the clock is a queue that is declared
+//! before the marker is bound, and expires when the other is old (`docs/broker-facts.md`, 95).
 
 use super::{
     Finding, SAFE_AGE, Status,

@@ -8,14 +8,11 @@ use crate::{
     log_capture,
 };
 
-/// Evaluates something with the process of a quorum queue.
-async fn tell(node: &Node, vhost: &Vhost, queue: &str, expression: &str) {
-    let vhost = vhost.name();
-    let expression = format!(
-        "{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<\"{vhost}\">>, queue, <<\"{queue}\">>)), \
-         {{Name, _}} = amqqueue:get_pid(Q), ok = ra:{expression}(quorum_queues, {{Name, node()}})."
-    );
-    node.ctl(&["eval", &expression]).await;
+/// Calls a function of Ra with the only member of a quorum queue.
+async fn tell(node: &Node, vhost: &Vhost, queue: &str, function: &str) {
+    let expression = format!("ok = ra:{function}(quorum_queues, {{Name, node()}}).");
+    node.eval_on_quorum_queue(vhost.name(), queue, &expression)
+        .await;
 }
 
 /// RabbitMQ closes the connection of whoever consumes such a queue (541), and so that of all consumers of the client. That is no reason to look for

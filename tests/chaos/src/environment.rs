@@ -94,10 +94,7 @@ impl Environment {
 
     /// Has another node lead a quorum queue, as an operator can.
     pub async fn move_leader(&self, vhost: &Vhost, queue: &str) {
-        let expression = "{ok, Members, Leader} = ra:members({Name, node()}), \
-             [Other | _] = Members -- [Leader], \
-             ra:transfer_leadership(Leader, Other).";
-        self.tell(vhost, queue, expression).await;
+        self.nodes[0].move_leader(vhost.name(), queue).await;
     }
 
     /// Whether a quorum queue has a leader that can be asked.
@@ -116,12 +113,9 @@ impl Environment {
 
     /// Evaluates something with the name of a quorum queue's process.
     async fn tell(&self, vhost: &Vhost, queue: &str, expression: &str) -> String {
-        let vhost = vhost.name();
-        let expression = format!(
-            "{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<\"{vhost}\">>, queue, <<\"{queue}\">>)), \
-             {{Name, _}} = amqqueue:get_pid(Q), {expression}"
-        );
-        self.nodes[0].ctl(&["eval", &expression]).await
+        self.nodes[0]
+            .eval_on_quorum_queue(vhost.name(), queue, expression)
+            .await
     }
 
     /// The node that holds a queue, or leads it.

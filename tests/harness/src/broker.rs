@@ -226,6 +226,23 @@ impl Broker {
         self.control().run("ctl", &all).await
     }
 
+    /// Evaluates Erlang on the node, in which `Name` is the name of a quorum queue's process, and returns what it came to.
+    pub async fn eval_on_quorum_queue(&self, vhost: &str, queue: &str, expression: &str) -> String {
+        let expression = format!(
+            "{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<\"{vhost}\">>, queue, <<\"{queue}\">>)), \
+             {{Name, _}} = amqqueue:get_pid(Q), {expression}"
+        );
+        self.ctl(&["eval", &expression]).await
+    }
+
+    /// Has another node lead a quorum queue, as an operator can.
+    pub async fn move_leader(&self, vhost: &str, queue: &str) {
+        let expression = "{ok, Members, Leader} = ra:members({Name, node()}), \
+             [Other | _] = Members -- [Leader], \
+             ra:transfer_leadership(Leader, Other).";
+        self.eval_on_quorum_queue(vhost, queue, expression).await;
+    }
+
     /// Sets how much of the machine's memory the node may use; a tiny share raises the alarm that blocks publishers.
     pub async fn set_memory_watermark(&self, share: f64) {
         self.ctl(&["set_vm_memory_high_watermark", &share.to_string()])

@@ -3,7 +3,7 @@
 use futures_util::StreamExt;
 use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
 use retryrmq_facts::*;
-use retryrmq_harness::{Amqp, Broker, Node, QueueType, Version, on_brokers_where};
+use retryrmq_harness::{Amqp, Broker, QueueType, Version, on_brokers_where};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
@@ -34,7 +34,7 @@ async fn a_quorum_queue_keeps_what_a_cancelled_consumer_on_a_killed_node_held() 
         // A member that has just started may not win the first time.
         let asked = Instant::now();
         loop {
-            move_leader(&leader, "cancelled").await;
+            leader.move_leader("/", "cancelled").await;
             if ready(&amqp, "cancelled", WHILE).await {
                 break;
             }
@@ -77,15 +77,4 @@ async fn ready(amqp: &Amqp, queue: &str, time: Duration) -> bool {
         }
     };
     timeout(time, seen).await.is_ok()
-}
-
-async fn move_leader(node: &Node, queue: &str) {
-    let expression = format!(
-        "{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<\"/\">>, queue, <<\"{queue}\">>)), \
-         {{Name, _}} = amqqueue:get_pid(Q), \
-         {{ok, Members, Leader}} = ra:members({{Name, node()}}), \
-         [Other | _] = Members -- [Leader], \
-         ra:transfer_leadership(Leader, Other)."
-    );
-    node.ctl(&["eval", &expression]).await;
 }

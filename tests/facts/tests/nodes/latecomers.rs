@@ -90,15 +90,15 @@ fn waiting() -> FieldTable {
 
 /// Has a node lead a queue, once its member follows.
 async fn lead(node: &Node, queue: &str) {
-    let expression = format!(
-        "{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<\"/\">>, queue, <<\"{queue}\">>)), \
-         {{Name, _}} = amqqueue:get_pid(Q), Own = {{Name, node()}}, \
+    let expression = "Own = {Name, node()}, \
          case ra:members(Own) of \
-             {{ok, _, Own}} -> leads; \
-             {{ok, _, Leader}} -> ra:transfer_leadership(Leader, Own); \
+             {ok, _, Own} -> leads; \
+             {ok, _, Leader} -> ra:transfer_leadership(Leader, Own); \
              Other -> Other \
-         end."
-    );
-    let leads = || async { node.ctl(&["eval", &expression]).await.trim() == "leads" };
+         end.";
+    let leads = || async {
+        let answer = node.eval_on_quorum_queue("/", queue, expression).await;
+        answer.trim() == "leads"
+    };
     eventually(LONG, "it leads", leads).await;
 }

@@ -174,14 +174,7 @@ fn what_cannot_be_stored_holds_nobody_up() {
 /// A message with a body of this size fails while nothing is stored, and its copy is held up.
 fn fails_in_an_alarm(case: &mut Case, bytes: usize) -> bool {
     case.brings(bytes);
-    let tokens = case.handed_out();
-    for &token in &tokens {
-        case.fails(token);
-    }
-    case.consume();
-    case.after(Duration::from_secs(6));
-    case.consume();
-    tokens.len() == 1
+    case.fails_in_an_alarm() == 1
 }
 
 #[test]

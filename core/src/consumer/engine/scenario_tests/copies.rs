@@ -5,14 +5,7 @@ use super::*;
 /// A message that is rejected by its handler, and whose copy is not confirmed as long as an alarm lasts.
 fn fails_in_an_alarm(case: &mut Case) -> usize {
     case.comes_again(1);
-    let tokens = case.handed_out();
-    for &token in &tokens {
-        case.fails(token);
-    }
-    case.consume();
-    case.after(Duration::from_secs(6));
-    case.consume();
-    tokens.len()
+    case.fails_in_an_alarm()
 }
 
 #[test]

@@ -66,6 +66,18 @@ impl Case {
         self.on(Input::Ended { token, ending });
     }
 
+    /// All messages that came fail while nothing is stored, and their copies are held up. Returns how many.
+    fn fails_in_an_alarm(&mut self) -> usize {
+        let tokens = self.handed_out();
+        for &token in &tokens {
+            self.fails(token);
+        }
+        self.consume();
+        self.after(Duration::from_secs(6));
+        self.consume();
+        tokens.len()
+    }
+
     fn on(&mut self, input: Input) {
         let now = self.now();
         self.engine.on(input, now, &mut self.commands);
