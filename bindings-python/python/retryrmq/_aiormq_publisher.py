@@ -302,9 +302,7 @@ def _loop_time() -> float:
 
 
 async def _declare_marker(channel: AbstractChannel, name: str) -> None:
-    await channel.exchange_declare(
-        name, exchange_type="fanout", durable=True, internal=True, timeout=_BROKER_TIMEOUT
-    )
+    await channel.exchange_declare(name, exchange_type="fanout", durable=True, internal=True, timeout=_BROKER_TIMEOUT)
 
 
 async def _ignore_message(message: DeliveredMessage) -> None:
