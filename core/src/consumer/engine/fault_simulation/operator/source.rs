@@ -95,18 +95,33 @@ impl Walk {
         if self.tags.parted() > 0 {
             return Ok(());
         }
-        let end = self.walk_io.now() + ANSWER;
-        while self.consumer.is_some() && !self.window.is_used_up() {
-            match self.walk_io.delivery(QUIET).await? {
-                Some(delivery) => self.came(delivery),
-                None if ready(&self.walk_io).await? == 0 => break,
-                None if self.walk_io.now() >= end => return Err(Interrupted),
-                None => {}
-            }
-        }
+        self.take_what_is_on_its_way().await?;
         self.stop().await?;
         self.walk_io.part();
         self.tags.part(self.came);
+        Ok(())
+    }
+
+    /// Waits until the current consumer's share is used up or the queue is empty: what is on its way to a cancelled consumer is counted.
+    pub(super) async fn take_what_is_on_its_way(&mut self) -> Result<(), Interrupted> {
+        let end = self.walk_io.now() + ANSWER;
+        let mut looks = 0;
+        while self.consumer.is_some() && !self.window.is_used_up() {
+            match self.walk_io.delivery(QUIET).await? {
+                Some(delivery) => {
+                    self.came(delivery);
+                    looks = 0;
+                }
+                None if ready(&self.walk_io).await? > 0 => looks = 0,
+                None => looks += 1,
+            }
+            if looks == 2 {
+                break;
+            }
+            if self.walk_io.now() >= end {
+                return Err(Interrupted);
+            }
+        }
         Ok(())
     }
 

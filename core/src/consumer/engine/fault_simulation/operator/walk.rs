@@ -270,6 +270,7 @@ impl Walk {
 
     async fn refresh(&mut self) -> Result<(), Interrupted> {
         if self.delivery_limit.counts() {
+            self.take_what_is_on_its_way().await?;
             self.stop().await?;
             for delivery in std::mem::take(&mut self.ahead) {
                 self.pass_over(delivery);

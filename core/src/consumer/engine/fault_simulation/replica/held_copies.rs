@@ -22,6 +22,8 @@ pub(super) struct HeldUp {
     /// When its queue is a safe place, and how many connections had been made again when it began to wait for that.
     safe_from: Option<(Duration, u32)>,
     since: Duration,
+    /// It does not wait for its queue to be old.
+    pub(super) at_once: bool,
     /// Its original was taken from its consumer and comes again, so there may be two of it.
     original_comes_again: bool,
 }
@@ -61,6 +63,7 @@ impl Simulation {
             token,
             copy,
             since,
+            at_once,
             original_comes_again,
         });
     }
@@ -129,9 +132,9 @@ impl Simulation {
         let (ledger, now) = (&mut self.ledger, self.now);
         let crash_loops = self.setting.crash_loops;
         for (_, number) in std::mem::take(&mut replica.with_us) {
-            // Nothing keeps it from acknowledging what is stored in an old queue.
-            let is_kept = |stored: &Duration| crash_loops && *stored + PROMPTLY < now;
-            if replica.stored.get(&number).is_some_and(is_kept) {
+            // Nothing keeps it from acknowledging what is safe.
+            let is_kept = |safe: &Duration| crash_loops && *safe + PROMPTLY < now;
+            if replica.safe.get(&number).is_some_and(is_kept) {
                 continue;
             }
             ledger.may_be_doubled(number);

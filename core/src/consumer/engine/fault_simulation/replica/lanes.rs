@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use retryrmq_model::Method;
 
 use super::{
-    super::{Simulation, ledger::number},
+    super::{QUEUE, Simulation, ledger::number},
     HeldUp, Unconfirmed,
     commands::publishing,
     lost,
@@ -151,10 +151,18 @@ impl Simulation {
             .partition(|held| held.is_due() && lanes.lane(&held.copy) == lane);
         replica.held_up = others;
         lanes.busy.insert(channel, (lane, mine.len()));
-        for HeldUp { token, copy, .. } in mine {
+        for held_up in mine {
+            let HeldUp {
+                token,
+                copy,
+                at_once,
+                ..
+            } = held_up;
             let publishes = lanes.publishes.entry(channel).or_default();
             *publishes += 1;
-            let age = replica.ages.get(&copy.routing_key);
+            // An original would be lost with the queue that it has in common with its copy.
+            let is_apart = copy.routing_key != QUEUE;
+            let age = replica.ages.get(&copy.routing_key).filter(|_| is_apart);
             let unconfirmed = Unconfirmed {
                 token,
                 queue: copy.routing_key.clone(),
@@ -162,6 +170,7 @@ impl Simulation {
                 safe_from: age
                     .map(|age| age.safe_from())
                     .filter(|safe| *safe > self.now),
+                at_once,
             };
             replica
                 .unconfirmed

@@ -141,7 +141,13 @@ impl Simulation {
             let mut age = QueueAge::found(self.now);
             if self.may_mark(at, &name) {
                 let is_marked = self.is_marked(&name);
-                age.note_marker(is_marked && self.clock <= self.now, self.now);
+                let is_old = is_marked && self.clock <= self.now;
+                age.note_marker(is_old, self.now);
+                let known = &mut self.replicas[at].marked_old;
+                match is_old {
+                    true => known.insert(name.clone()),
+                    false => known.remove(&name),
+                };
                 if !is_marked && let Some(view) = self.broker.queue_view(&name) {
                     self.markers.insert(name.clone(), view.created);
                     if !mutants::has(Mutant::MarksTheNew) {

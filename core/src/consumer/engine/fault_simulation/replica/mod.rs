@@ -81,6 +81,8 @@ struct Unconfirmed {
     number: u32,
     /// From when on its queue is a safe place, if it was not when the copy was published.
     safe_from: Option<Duration>,
+    /// It did not wait for that.
+    at_once: bool,
 }
 
 pub(super) struct Replica {
@@ -114,6 +116,8 @@ pub(super) struct Replica {
     returned: Vec<(String, u32)>,
     /// How old each queue is known to be.
     ages: BTreeMap<String, QueueAge<Duration>>,
+    /// Whose markers tell that they are old, whatever it makes of that.
+    marked_old: BTreeSet<String>,
     /// When it marks the queues that are old by then.
     marks: Option<Duration>,
     opens: Option<(u64, Duration)>,
@@ -123,8 +127,8 @@ pub(super) struct Replica {
     timeouts: u32,
     /// Whether it knows that waiting queues dead-letter at least once.
     has_probed: bool,
-    /// When copies were stored of messages that came here last.
-    stored: BTreeMap<u32, Duration>,
+    /// From when on a copy is safe of messages that came here last.
+    safe: BTreeMap<u32, Duration>,
     /// What it thinks of its queue, when its channel was opened, and how often it has moved messages.
     internal_errors: InternalErrors,
     opened: Duration,
@@ -156,13 +160,14 @@ impl Replica {
             has_published: false,
             returned: Vec::new(),
             ages: BTreeMap::new(),
+            marked_old: BTreeSet::new(),
             marks: None,
             opens: None,
             starts: Some(Duration::ZERO),
             closing: false,
             timeouts: 0,
             has_probed: false,
-            stored: BTreeMap::new(),
+            safe: BTreeMap::new(),
             internal_errors: InternalErrors::default(),
             opened: Duration::ZERO,
             moves: 0,

@@ -40,7 +40,7 @@ impl Simulation {
                 self.ledger.may_be_doubled(number);
             }
             self.replicas[at].with_us.insert(delivery.tag, number);
-            self.replicas[at].stored.remove(&number);
+            self.replicas[at].safe.remove(&number);
         }
         if matches!(
             frame,
@@ -163,6 +163,7 @@ impl Simulation {
                     queue,
                     number,
                     safe_from,
+                    at_once,
                 } = unconfirmed;
                 let what = (queue, number);
                 let came_back = replica.returned.contains(&what);
@@ -182,7 +183,10 @@ impl Simulation {
                     if what.0 == PARKED {
                         self.ledger.parked(number);
                     }
-                    replica.stored.insert(number, self.now);
+                    // A copy goes to a young queue only if its original has been counted too often to wait.
+                    let may_be_young = at_once && !replica.marked_old.contains(&what.0);
+                    let safe = safe_from.filter(|_| may_be_young).unwrap_or(self.now);
+                    replica.safe.insert(number, safe);
                     Ok(safe_from)
                 } else {
                     Err(Error::new(
