@@ -23,6 +23,8 @@ pub(crate) struct Capabilities {
     pub(crate) delivery_limit: Option<u32>,
     /// The delivery count includes dead-letter rounds, and starts again after a requeue (6): quorum queues of RabbitMQ 4.0 to 4.2.
     pub(crate) counts_hold_rounds: bool,
+    /// The broker counts deaths on from what a publisher wrote into `x-death` (2): before RabbitMQ 4.0.
+    pub(crate) continues_foreign_deaths: bool,
     /// A classic queue marks a message as redelivered when it returns from a dead-letter loop (7): RabbitMQ 4.3. If unknown, it is assumed:
     /// a retry must not look like a crash.
     pub(crate) loops_look_redelivered: bool,
@@ -58,6 +60,7 @@ impl Capabilities {
         runs_delayed_exchange: false,
         delivery_limit: None,
         counts_hold_rounds: false,
+        continues_foreign_deaths: false,
         loops_look_redelivered: true,
         nack_is_uncounted: false,
         queues_sleep: true,
@@ -95,6 +98,7 @@ impl Capabilities {
             runs_delayed_exchange: !v4_3,
             delivery_limit: v4_0.then_some(DELIVERY_LIMIT),
             counts_hold_rounds: v4_0 && !v4_3,
+            continues_foreign_deaths: !v4_0,
             loops_look_redelivered: v4_3,
             nack_is_uncounted: v4_3,
             queues_sleep: !v4_0,
@@ -123,10 +127,12 @@ mod tests {
         assert!(!old.delays_returns && !old.nack_is_uncounted && !old.counts_hold_rounds);
         assert!(!old.loops_look_redelivered && !of("RabbitMQ", "4.0.5").loops_look_redelivered);
         assert_eq!(old.delivery_limit, None);
+        assert!(old.continues_foreign_deaths);
         let middle = of("RabbitMQ", "4.0.5");
         assert!(middle.counts_hold_rounds && middle.runs_delayed_exchange);
         assert!(!middle.queues_sleep && !middle.delays_returns && !middle.nack_is_uncounted);
         assert_eq!(middle.delivery_limit, Some(20));
+        assert!(!middle.continues_foreign_deaths);
         let new = of("RabbitMQ", "4.3.6");
         assert!(new.delays_returns && new.nack_is_uncounted && new.loops_look_redelivered);
         assert!(!new.runs_delayed_exchange && !new.counts_hold_rounds && !new.queues_sleep);

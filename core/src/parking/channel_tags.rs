@@ -1,6 +1,6 @@
 //! The delivery tags of a walk that continues on another channel. Each channel counts from one; a walk counts on.
 
-use crate::consumer::mutants::{self, Mutant};
+use crate::mutants::{self, Mutant};
 
 /// Which tags belong to which channel.
 #[derive(Debug, Default)]

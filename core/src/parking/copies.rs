@@ -11,11 +11,11 @@ use crate::{
     Client, Error, ErrorKind, Result,
     connection::Addresses,
     consumer::Received,
-    publish::Job,
+    publish::{Job, check_numbers},
     retry::{CopyHeaders, Origin, is_renewable},
     telemetry::HOST,
     terminal_escape,
-    topology::{NOBODY, name},
+    topology::{UNROUTABLE_KEY, name},
 };
 
 /// The confirm of a copy. If it is dropped before the copy was sent, the copy is not published: nobody would acknowledge its original.
@@ -38,12 +38,16 @@ impl CopyConfirm {
 }
 
 /// Publishes a copy of a held message to a queue.
+///
+/// # Errors
+/// [`ErrorKind::InvalidOption`] for a name or for headers that RabbitMQ cannot read: a message from a file, or one that was edited, may have them.
 pub(crate) fn publish(
     client: &Client,
     to: &str,
     properties: BasicProperties,
     body: Arc<dyn AsRef<[u8]> + Send + Sync>,
 ) -> Result<CopyConfirm> {
+    check_numbers(&properties)?;
     let (done, told) = oneshot::channel();
     let job = Job {
         exchange: ShortString::default(),
@@ -105,7 +109,7 @@ impl Copies {
 
     async fn ask_to_publish(&self) -> Result<()> {
         let properties = BasicProperties::default().with_expiration("0".into());
-        let mut sent = publish(&self.client, NOBODY, properties, Arc::new([0; 0]))?;
+        let mut sent = publish(&self.client, UNROUTABLE_KEY, properties, Arc::new([0; 0]))?;
         match sent.get().await {
             Err(error) if error.kind() == ErrorKind::Unroutable => Ok(()),
             other => other,

@@ -15,7 +15,7 @@ use lapin::{BasicProperties, message::Delivery};
 
 use super::copy_marker::DeliverySource;
 use crate::{
-    consumer::mutants::{self, Mutant},
+    mutants::{self, Mutant},
     retry::headers,
 };
 

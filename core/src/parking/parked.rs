@@ -28,6 +28,22 @@ pub struct Parked {
     dropped: bool,
 }
 
+impl Client {
+    /// The messages parked for the work queue `queue`, in `<queue>.parked`. Nothing is sent to the broker yet.
+    #[must_use]
+    pub fn parked(&self, queue: impl Into<String>) -> Parked {
+        Parked::new(self.clone(), queue.into())
+    }
+
+    /// The messages in `queue`, a dead-letter queue that the broker or another library fills. They are read as carefully as parked
+    /// messages: see [`Parked::browse`]. A message whose `x-death` names no other queue has an empty [`Record::home`](crate::Record::home),
+    /// and only [`Browse::replay_to`](crate::Browse::replay_to) can replay it. Nothing is sent to the broker yet.
+    #[must_use]
+    pub fn dead_letters(&self, queue: impl Into<String>) -> Parked {
+        Parked::dead_letters(self.clone(), queue.into())
+    }
+}
+
 impl Parked {
     pub(crate) fn new(client: Client, queue: String) -> Self {
         Self {

@@ -13,6 +13,7 @@ use crate::{
     Error, ErrorKind, Result,
     connection::ReadyCounter,
     consumer::Received,
+    publish::check_numbers,
     retry::headers,
     terminal_escape,
     topology::{HANDOVER_QUEUE, INTAKE_QUEUE, SAFE_AGE, work_queue_of},
@@ -241,11 +242,12 @@ impl Browse {
     /// the action. What only the broker knows, such as whether the queue exists, shows when it is sent.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] for a queue from which nobody would take the message, for a message of another walk, or for one that has
-    /// an [obstacle](Resend::obstacle). It stays parked.
+    /// [`ErrorKind::InvalidOption`] for a queue from which nobody would take the message, for a message of another walk, for headers that
+    /// RabbitMQ cannot read, or for a message that has an [obstacle](Resend::obstacle). It stays parked.
     pub fn would_send(&self, message: &Resend) -> Result<()> {
         self.tag(&message.record)?;
         self.may_go_to(&message.record, message.target())?;
+        check_numbers(&message.received().properties)?;
         match message.obstacle() {
             Some(why) => Err(Error::new(ErrorKind::InvalidOption, why)),
             None => Ok(()),

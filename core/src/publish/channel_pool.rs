@@ -19,7 +19,7 @@ use tracing::warn;
 use crate::{
     Error, ErrorKind,
     connection::{ANSWER, Connection, OpenChannel},
-    consumer::mutants::{self, Mutant},
+    mutants::{self, Mutant},
 };
 
 /// How long a lane waits for its turn. A wave that is not confirmed in time gives its channel up, so longer waits mean that the broker

@@ -159,18 +159,7 @@ impl Publish {
                 ),
             ));
         }
-        // RabbitMQ cannot read such a number, and closes the connection (541).
-        if self
-            .properties
-            .headers()
-            .as_ref()
-            .is_some_and(holds_no_number)
-        {
-            return Err(Error::new(
-                ErrorKind::InvalidOption,
-                "a header is NaN or infinite, which RabbitMQ cannot read; leave it out or write it as text",
-            ));
-        }
+        check_numbers(&self.properties)?;
         // With a bad expiration the broker closes the channel, and every unconfirmed message on it is in doubt.
         if let Some(expiration) = self.properties.expiration()
             && !expiration
@@ -253,6 +242,21 @@ pub(super) fn content_header_size(properties: &BasicProperties) -> usize {
     let numbers = 2 + 8; // delivery mode and priority, timestamp
     BEFORE + texts + numbers + properties.headers().as_ref().map_or(0, encoded_size)
 }
+
+/// Checks that no header is NaN or infinite: RabbitMQ cannot read such a number, and closes the connection (541).
+///
+/// # Errors
+/// [`ErrorKind::InvalidOption`] if one is.
+pub(crate) fn check_numbers(properties: &BasicProperties) -> Result<()> {
+    if !properties.headers().as_ref().is_some_and(holds_no_number) {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::InvalidOption,
+        "a header is NaN or infinite, which RabbitMQ cannot read; leave it out or write it as text",
+    ))
+}
+
 /// Whether a header contains NaN or an infinite number.
 fn holds_no_number(headers: &FieldTable) -> bool {
     let mut rest: Vec<&AMQPValue> = headers.inner().values().collect();

@@ -15,5 +15,6 @@ mod stall_detector;
 pub(crate) use channel_pool::{ChannelGrant, Queue as ChannelQueue, most_channels};
 pub(crate) use job::{Body, Done, Job};
 pub use message::Publish;
+pub(crate) use message::check_numbers;
 pub(crate) use publisher::Publisher;
 pub(crate) use stall_detector::UsedLanes;

@@ -402,7 +402,7 @@ fn away(link: &Link) -> Error {
         .map_or_else(String::new, |why| format!(": {why}"));
     Error::new(
         ErrorKind::ConnectionLost,
-        format!("there is no connection to the broker to publish on, and it is being re-made{why}"),
+        format!("cannot publish while the client reconnects to the broker{why}"),
     )
 }
 

@@ -50,8 +50,8 @@ impl Default for Limits {
 }
 
 /// Crashes that the queue itself may count. RabbitMQ 4.0 and later drop a message after 20 by default, and the queue's owner may have set a
-/// lower limit.
-const MOST_COUNTED_BY_QUEUE: u32 = 3;
+/// limit of 2: then a message comes with a count of 2, and never again.
+const MOST_COUNTED_BY_QUEUE: u32 = 2;
 
 /// What to do with a message before its handler sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,6 +15,9 @@ pub(crate) enum Counting {
         carried: bool,
         /// Whether a classic queue marks a message as redelivered when it returns from such a round (RabbitMQ 4.3).
         looks_redelivered: bool,
+        /// Whether the broker counts on from what a publisher wrote (before RabbitMQ 4.0). Then a count that cannot be true stays so, and
+        /// would never come to an end.
+        continues_foreign: bool,
     },
     /// In the broker's `x-delivery-count`: every requeue is a retry.
     Deliveries,
@@ -93,10 +96,9 @@ impl RetryState {
             return state;
         }
         let own = state.believe(headers::COUNT, headers::count(table, headers::COUNT));
-        let deaths = state.believe(
-            headers::DEATH,
-            headers::death_count(table, queue, "rejected"),
-        );
+        let deaths = headers::death_count(table, queue, "rejected");
+        let never_ends = deaths.is_err();
+        let deaths = state.believe(headers::DEATH, deaths);
         let returns = if past == DeliveryPast::Returned {
             state.believe(
                 headers::DELIVERY_COUNT,
@@ -116,7 +118,15 @@ impl RetryState {
                 };
                 own.or(deaths).or_else(legacy).unwrap_or(0)
             }
-            Counting::Deaths { .. } => own.unwrap_or(0).saturating_add(deaths.unwrap_or(0)),
+            Counting::Deaths {
+                continues_foreign, ..
+            } => {
+                let deaths = match continues_foreign && never_ends {
+                    true => headers::MOST_COUNTED,
+                    false => deaths.unwrap_or(0),
+                };
+                own.unwrap_or(0).saturating_add(deaths)
+            }
             Counting::Deliveries => own.unwrap_or(0).saturating_add(returns.unwrap_or(0)),
         };
         let counted = state

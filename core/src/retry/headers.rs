@@ -50,7 +50,7 @@ pub const DIRECT_REPLY_TO: &str = "amq.rabbitmq.reply-to";
 pub(crate) const PROTOCOL_VERSION: i64 = 1;
 
 /// Larger counts are forged or broken: no policy comes near.
-const MOST: i64 = 1_000_000;
+pub(crate) const MOST_COUNTED: u32 = 1_000_000;
 
 /// The broker's own headers, which must not be on a copy. RabbitMQ 3.10 continues a re-published `x-death`, 4.x ignores it, and brokers
 /// before 4.0.1 can drop the message because of it, as a cycle. `CC` and `BCC` would route the copy to more queues.
@@ -161,7 +161,9 @@ pub(crate) fn count(headers: &FieldTable, name: &str) -> Result<Option<u32>, &'s
         return Ok(None);
     };
     match integer(value) {
-        Some(n @ 0..=MOST) => Ok(Some(u32::try_from(n).unwrap_or(u32::MAX))),
+        Some(n) if (0..=i64::from(MOST_COUNTED)).contains(&n) => {
+            Ok(Some(u32::try_from(n).unwrap_or(MOST_COUNTED)))
+        }
         Some(n) if n < 0 => Err("is negative"),
         Some(_) => Err("is larger than any count can be"),
         None => Err("is not an integer"),

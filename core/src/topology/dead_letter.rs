@@ -2,10 +2,15 @@
 
 use super::{
     Item, Missing, Plan, QueueType,
-    plan::{self, at_least_once, named, text, waiting_queue, waits_for},
+    plan::{self, at_least_once, named, text},
     strategy_plan::{Route, StrategyPlan, Target, Wait, check_waiting, refused},
 };
-use crate::{Result, connection::Server, retry::Counting};
+use crate::{
+    Result,
+    connection::Server,
+    queue_names::{waiting_queue, waits_for},
+    retry::Counting,
+};
 
 const NAME: &str = "dead-letter";
 
@@ -27,6 +32,7 @@ impl StrategyPlan for DeadLetter {
         Counting::Deaths {
             carried: server.capabilities().counts_hold_rounds,
             looks_redelivered: server.capabilities().loops_look_redelivered,
+            continues_foreign: server.capabilities().continues_foreign_deaths,
         }
     }
 

@@ -6,9 +6,13 @@ use tracing::warn;
 use super::{
     Finding, Item, Plan, QueueType, Status,
     apply::{Mode, apply, can_say_what_differs},
-    plan::{exact_parking, parking_itself, parking_queue},
+    plan::{exact_parking, name, parking_itself},
 };
-use crate::{ErrorKind, Result, connection::Connection};
+use crate::{
+    ErrorKind, Result,
+    connection::{Connection, ProbedQueueType, kind_of},
+    queue_names::parking_queue,
+};
 
 /// What was found.
 #[derive(Clone, Debug, Default)]
@@ -51,11 +55,19 @@ pub(crate) async fn inspect_parking(
         return Inspection::default();
     };
     let of_type = |text: &str| text.contains("arg 'x-queue-type'");
+    let is_accepted = as_classic.is_none();
+    let passes_for_classic =
+        is_accepted || (of_type(&as_quorum) && !as_classic.as_deref().is_some_and(of_type));
+    let classic = passes_for_classic && is_no_quorum_queue(connection, parking).await;
+    // The refusal that is not about the type names the real difference.
+    let differs = match as_classic {
+        None => (!classic).then_some(as_quorum),
+        Some(as_classic) if of_type(&as_quorum) => Some(as_classic),
+        Some(_) => Some(as_quorum),
+    };
     Inspection {
-        classic: as_classic.is_none() || (of_type(&as_quorum) && !as_classic.as_deref().is_some_and(of_type)),
-        // The warning that is not about the type names the real difference.
-        warning: as_classic.and_then(|as_classic| {
-            let why = if of_type(&as_quorum) { as_classic } else { as_quorum };
+        classic,
+        warning: differs.and_then(|why| {
             // A foreign queue need not be like ours. Only arguments that remove messages deserve a warning.
             let takes_away = ["x-message-ttl", "x-expires", "x-max-length", "x-dead-letter-exchange"];
             if queue == parking && !takes_away.iter().any(|argument| why.contains(argument)) {
@@ -67,6 +79,17 @@ pub(crate) async fn inspect_parking(
             ))
         }),
     }
+}
+
+/// Whether a queue is none that counts requeues, although a broker whose checks are relaxed
+/// (`quorum_queue.property_equivalence.relaxed_checks_on_redeclaration`) accepts a quorum queue as a classic one. If that cannot be known, it counts.
+async fn is_no_quorum_queue(connection: &Connection, queue: &str) -> bool {
+    let (Ok(channel), Ok(queue)) = (connection.channel().await, name(queue)) else {
+        return false;
+    };
+    let kind = kind_of(connection, channel.lapin(), queue).await;
+    channel.close().await;
+    matches!(kind, Ok(None | Some(ProbedQueueType::Classic)))
 }
 
 /// The broker's words about a difference, without our sentence around them, which speaks of a declaration.

@@ -101,6 +101,7 @@ impl WaitingMessage {
         let counting = Counting::Deaths {
             carried: false,
             looks_redelivered: true,
+            continues_foreign: false,
         };
         let mut state = RetryState::read(queue, counting, DeliveryPast::None, &received.properties);
         if state.exchange.is_none() {

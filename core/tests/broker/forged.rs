@@ -1,10 +1,10 @@
 //! Headers that a publisher wrote under our names and the broker's: believed where they can be, never obeyed blindly.
 
 use retryrmq::{
-    HistoryEntry, Message,
+    HistoryEntry, Message, Strategy,
     types::{AMQPValue, FieldTable},
 };
-use retryrmq_harness::{QueueType, on_brokers, on_queue_types};
+use retryrmq_harness::{QueueType, Version, on_brokers, on_queue_types};
 
 use crate::fixture::{
     Answer, Observations, PARKED, QUEUE, array, connect, connect_with, id, int, parked, policy,
@@ -187,6 +187,48 @@ async fn counts_that_can_be_are_believed_and_bounded() {
                 first => assert_eq!(attempts[0].message.attempt(), first, "{name}"),
             }
         }
+    })
+    .await;
+}
+
+/// RabbitMQ counts deaths on from what a publisher wrote, before 4.0: a count that cannot be true stays so.
+#[tokio::test]
+async fn a_count_of_deaths_that_cannot_be_true_comes_to_an_end() {
+    on_brokers(|broker| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        let consumer = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .strategy(Strategy::DeadLetter)
+            .retry(policy("fixed(100ms, retries=2)"));
+        let observations = Observations::default();
+        let running = start(consumer, &observations, |_| Err("no".into())).await;
+        let counts = [2_000_000, -2_000_000, i64::MAX, i64::MIN];
+        let messages = counts.map(|count| {
+            let death = table([
+                ("queue", text(QUEUE)),
+                ("reason", text("rejected")),
+                ("count", AMQPValue::LongLongInt(count)),
+                ("exchange", text("")),
+                ("routing-keys", array(vec![text(QUEUE)])),
+            ]);
+            let deaths = table([("x-death", array(vec![AMQPValue::FieldTable(death)]))]);
+            (QUEUE, "x", with_headers(&count.to_string(), deaths))
+        });
+        amqp.publish_all("", messages).await;
+        let runs = if broker.version() < Version::V4_0 {
+            1
+        } else {
+            3
+        };
+        for parked in take(&amqp, PARKED, counts.len()).await {
+            let reason = parked.header_text("x-retry-parked-reason");
+            assert_eq!(reason.as_deref(), Some("exhausted"));
+            let name = parked.id().unwrap();
+            assert_eq!(observations.of(name).len(), runs, "{name}");
+        }
+        running.close().await;
     })
     .await;
 }

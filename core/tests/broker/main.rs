@@ -10,6 +10,7 @@ mod consumer_timeout;
 mod copy_headers;
 mod dead_letter_probes;
 mod delayed;
+mod delivery_limits;
 mod ending;
 mod errors;
 mod fixture;

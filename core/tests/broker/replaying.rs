@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use retryrmq::{ParkReason, park};
+use retryrmq::{Error, ErrorKind, ParkReason, Resend, park, types::AMQPValue};
 use retryrmq_harness::{
     QueueType, Version,
     lapin::options::{BasicGetOptions, BasicRejectOptions},
@@ -212,6 +212,42 @@ async fn a_retry_carries_no_record_of_a_parking() {
             let name = format!("x-retry-{gone}");
             assert!(!headers.contains_key(name.as_str()), "{name}");
         }
+    })
+    .await;
+}
+
+/// RabbitMQ closes the connection for such a number, and then nobody knows what became of the others.
+#[tokio::test]
+async fn a_number_that_rabbitmq_cannot_read_is_refused_and_the_others_are_restored_and_replayed() {
+    on_brokers(|broker| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        amqp.declare(QUEUE, QueueType::Quorum).await;
+        let parked = client.parked(QUEUE);
+        parked.make().await.unwrap();
+        let no_number = || id("2").with_headers(table([("n", AMQPValue::Double(f64::NAN))]));
+        let from_file = [id("1"), no_number(), id("3")]
+            .map(|properties| (String::new(), QUEUE.to_owned(), properties, b"x".to_vec()));
+        let restored = parked.restore(from_file.into()).await;
+        let kinds = |answers: &[retryrmq::Result<()>]| -> Vec<_> {
+            let kind = |answer: &retryrmq::Result<()>| answer.as_ref().err().map(Error::kind);
+            answers.iter().map(kind).collect()
+        };
+        let second = vec![None, Some(ErrorKind::InvalidOption), None];
+        assert_eq!(kinds(&restored), second);
+        ready(&amqp, 2).await;
+
+        let mut walk = parked.browse().await.unwrap();
+        let first = walk.next().await.unwrap().unwrap();
+        let other = walk.next().await.unwrap().unwrap();
+        let edited = Resend::of(&first).content(no_number(), b"edited".to_vec());
+        let rehearsed = walk.would_send(&edited);
+        assert_eq!(kinds(&[rehearsed]), second[1..2]);
+        let sent = walk.send(&[edited, Resend::of(&other)]).await;
+        assert_eq!(kinds(&sent), second[1..]);
+        walk.close().await.unwrap();
+        take(&amqp, QUEUE, 1).await;
+        take(&amqp, PARKED, 2).await; // both, until the walk drops one
     })
     .await;
 }

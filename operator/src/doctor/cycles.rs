@@ -46,7 +46,7 @@ pub(super) fn by_time_alone(all: &Snapshot) -> Vec<Finding> {
                 Code::TtlCycle,
                 &queue.name,
                 format!(
-                    "messages go from `{}` round through {way} by their time to live alone: RabbitMQ drops what comes back so, and says nothing",
+                    "messages go from `{}` through {way} and back by their time to live alone: RabbitMQ drops them silently when they come back",
                     queue.name
                 ),
                 take_the_time_off(all, queue, &seen),

@@ -59,15 +59,32 @@ pub(super) fn held(all: &Snapshot) -> Vec<Finding> {
         let full = target
             .and_then(|target| all.queues.get(target))
             .filter(|target| is_full(all, target));
-        let (why, fix) = match full {
-            Some(target) => (
+        let returns = target
+            .and_then(|target| all.queues.get(target))
+            .filter(|target| {
+                all.text(target, "dead-letter-exchange") == Some("")
+                    && all.text(target, "dead-letter-routing-key") == Some(&queue.name)
+            });
+        let (why, fix) = match (full, returns) {
+            (Some(target), _) => (
                 format!("their target `{}` is full", target.name),
                 format!(
                     "rabbitmqctl list_queues {} name messages policy arguments   # no command of the broker mends it: make room in the target, or raise its limit; what is held leaves within three minutes",
                     all.in_vhost()
                 ),
             ),
-            None => (
+            (None, Some(work)) => (
+                format!(
+                    "RabbitMQ takes them for messages in a cycle, because they expired in `{0}` or passed its delivery limit, and with the 32nd nothing comes back to `{0}` any more; or `{0}` is full or its node is down",
+                    work.name
+                ),
+                format!(
+                    "retryrmq waiting flush --all {}   # if they are in a cycle: then delete `{}` with what it holds, and use the strategy retry-queues where messages expire",
+                    shell_words::quote(&work.name),
+                    queue.name
+                ),
+            ),
+            (None, None) => (
                 "their target is full or its node is down, or the member that leads the queue joined it late".to_owned(),
                 format!(
                     "rabbitmq-queues delete_member {place} LEADER && rabbitmq-queues add_member {place} LEADER   # make room in the target, or start its node; only if neither is the cause, in a cluster, and after five minutes, this command"

@@ -53,10 +53,10 @@ fn crashes_make_a_suspect_and_then_a_parked_message() {
         };
         admit(&state, &limits)
     };
-    assert_eq!([at(0, 0), at(2, 0), at(2, 2)], [Admission::Run; 3]);
+    assert_eq!([at(0, 0), at(1, 0), at(2, 2)], [Admission::Run; 3]);
     assert_eq!([at(3, 3), at(4, 3), at(9, 9)], [Admission::RunAlone; 3]);
-    assert_eq!(at(10, 8), Admission::Park(ParkReason::DeliveryLimit));
-    for (crashes, own) in [(3, 0), (9, 6), (30, 10)] {
+    assert_eq!(at(10, 9), Admission::Park(ParkReason::DeliveryLimit));
+    for (crashes, own) in [(2, 0), (9, 6), (10, 8), (30, 10)] {
         assert_eq!(
             at(crashes, own),
             Admission::Detour { crashes },
@@ -311,10 +311,17 @@ fn any_counting() -> impl Strategy<Value = Counting> {
         Counting::Deaths {
             carried: true,
             looks_redelivered: false,
+            continues_foreign: false,
         },
         Counting::Deaths {
             carried: false,
             looks_redelivered: true,
+            continues_foreign: false,
+        },
+        Counting::Deaths {
+            carried: false,
+            looks_redelivered: false,
+            continues_foreign: true,
         },
         Counting::Deliveries,
     ])
@@ -358,6 +365,7 @@ fn a_crash_after_a_rejection_is_seen_where_a_return_does_not_look_like_one() {
         let counting = Counting::Deaths {
             carried: false,
             looks_redelivered,
+            continues_foreign: false,
         };
         let state = RetryState::read("orders", counting, past, &properties);
         assert_eq!(state.retries, 1);
@@ -441,15 +449,18 @@ fn forged_counts_are_not_believed() {
 
 #[test]
 fn counts_of_older_patterns_are_honoured_once() {
-    let death = table(vec![
-        ("queue".to_owned(), AMQPValue::LongString("orders".into())),
-        (
-            "reason".to_owned(),
-            AMQPValue::LongString("rejected".into()),
-        ),
-        ("count".to_owned(), AMQPValue::LongLongInt(3)),
-    ]);
-    let deaths = AMQPValue::FieldArray(FieldArray::from(vec![AMQPValue::FieldTable(death)]));
+    let deaths_of = |count| {
+        let death = table(vec![
+            ("queue".to_owned(), AMQPValue::LongString("orders".into())),
+            (
+                "reason".to_owned(),
+                AMQPValue::LongString("rejected".into()),
+            ),
+            ("count".to_owned(), AMQPValue::LongLongInt(count)),
+        ]);
+        AMQPValue::FieldArray(FieldArray::from(vec![AMQPValue::FieldTable(death)]))
+    };
+    let deaths = deaths_of(3);
     let read = |entries: Vec<(&str, AMQPValue)>, counting| {
         let entries = entries
             .into_iter()
@@ -475,10 +486,23 @@ fn counts_of_older_patterns_are_honoured_once() {
             Counting::Deaths {
                 carried: false,
                 looks_redelivered: true,
+                continues_foreign: false,
             }
         ),
         4
     );
+    // RabbitMQ 3.10 would go on counting from there, and the message would be tried for ever.
+    for count in [-5, 2_000_000, i64::MIN] {
+        for (continues_foreign, retries) in [(true, 1_000_000), (false, 0)] {
+            let counting = Counting::Deaths {
+                carried: false,
+                looks_redelivered: false,
+                continues_foreign,
+            };
+            let forged = vec![("x-death", deaths_of(count))];
+            assert_eq!(read(forged, counting), retries, "{count}");
+        }
+    }
     assert_eq!(
         read(
             vec![("x-retries", AMQPValue::ShortInt(2))],

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lapin::BasicProperties;
-use lapin::options::BasicRejectOptions;
+use lapin::options::{BasicAckOptions, BasicRejectOptions};
 use lapin::types::AMQPValue;
 use retryrmq_facts::*;
 use retryrmq_harness::{QueueType, Version, eventually, on_every_broker, on_every_queue_type};
@@ -21,6 +21,57 @@ async fn a_message_that_goes_round_by_ttl_alone_is_dropped() {
             .await;
         amqp.publish("work", "").await;
         all_gone(&amqp, &["work", "wait"]).await;
+    })
+    .await;
+}
+
+/// Fact 97. The two pairs of queues differ by one message: while the first of them is at work, the second is not.
+#[tokio::test]
+async fn what_goes_round_takes_up_an_at_least_once_queue_for_good() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let expires = BasicProperties::default().with_expiration("1".into());
+        for (name, count) in [("works", 31), ("full", 32)] {
+            let (work, wait) = (format!("{name}.work"), format!("{name}.wait"));
+            let mut arguments = dead_letters_to(&wait);
+            arguments.extend(at_least_once());
+            amqp.declare_with(&work, QueueType::Quorum, table(arguments))
+                .await;
+            let waits = wait_queue(QueueType::Quorum, 50, &work);
+            amqp.declare_with(&wait, QueueType::Quorum, waits).await;
+            let messages = (0..count).map(|_| (work.as_str(), "", expires.clone()));
+            amqp.publish_all("", messages).await;
+            let what = format!("{wait} holds {count} messages");
+            eventually(DEADLINE, &what, || async {
+                let queue = vhost.queue(&wait).await.ok_or("there is no such queue")?;
+                let seen = (queue.ready(), queue.dead_lettering());
+                (seen == (Some(0), Some(count)))
+                    .then_some(())
+                    .ok_or_else(|| format!("{seen:?}"))
+            })
+            .await;
+        }
+        let fail = async |name: &str| {
+            amqp.publish_with(
+                &format!("{name}.work"),
+                "failed",
+                BasicProperties::default(),
+            )
+            .await;
+            let message = hold(amqp.channel(), &format!("{name}.work")).await;
+            let options = BasicRejectOptions { requeue: false };
+            message.reject(options).await.unwrap();
+        };
+        fail("full").await;
+        for _ in 0..3 {
+            fail("works").await;
+            let back = hold(amqp.channel(), "works.work").await;
+            assert_eq!(back.data, b"failed");
+            back.ack(BasicAckOptions::default()).await.unwrap();
+        }
+        assert_eq!(amqp.depth("full.work").await, Some(0));
+        assert_eq!(amqp.depth("full.wait").await, Some(0), "it is due and held");
     })
     .await;
 }

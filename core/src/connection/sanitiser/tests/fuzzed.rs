@@ -104,10 +104,12 @@ fn no_headers_make_a_consumer_go_wrong() {
             Counting::Deaths {
                 carried: true,
                 looks_redelivered: true,
+                continues_foreign: false,
             },
             Counting::Deaths {
                 carried: false,
                 looks_redelivered: false,
+                continues_foreign: true,
             },
             Counting::Deliveries,
         ] {

@@ -130,7 +130,7 @@ impl Simulation {
         let quorum = self.setting.work == QueueType::Quorum;
         let limited = self.setting.faults.delivery_limit && quorum;
         let policy = Policy {
-            delivery_limit: limited.then_some(5),
+            delivery_limit: limited.then_some(4),
             // No room at all shows best what becomes of dead letters that find none.
             max_length: capped.then_some(if self.setting.careless.is_some() {
                 0

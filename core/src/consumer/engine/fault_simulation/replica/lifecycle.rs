@@ -11,10 +11,8 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Strategy,
-    consumer::engine::{
-        Engine, Input, Setup,
-        mutants::{self, Mutant},
-    },
+    consumer::engine::{Engine, Input, Setup},
+    mutants::{self, Mutant},
     retry::{Counting, Origin},
     telemetry::Counters,
     topology::{HANDOVER_QUEUE, QueueAge, SAFE_AGE},
@@ -33,6 +31,7 @@ impl Simulation {
                 Strategy::DeadLetter => Counting::Deaths {
                     carried: setting.version == retryrmq_model::Version::V4_0,
                     looks_redelivered: setting.version >= retryrmq_model::Version::V4_3,
+                    continues_foreign: setting.version == retryrmq_model::Version::V3_10,
                 },
                 Strategy::Native => Counting::Deliveries,
                 Strategy::RetryQueues | Strategy::DelayedExchange | Strategy::Service => {

@@ -9,10 +9,10 @@ use super::{
 };
 use crate::{
     Error, ErrorKind,
+    client::Reasons,
     connection::{Operation, refusal},
     consumer::engine::{Engine, IncomingDelivery, Input},
     types::ShortString,
-    unreadable::Reasons,
 };
 
 /// How often the patience of a broker may run out until a replica knows it. A cancelled consumer learns it when its message comes again, which

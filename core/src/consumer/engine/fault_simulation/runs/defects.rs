@@ -1,13 +1,7 @@
 //! The simulation can fail: it finds defects that are put back.
 
-use super::{
-    super::{
-        super::mutants::{self, Mutant},
-        AtMostOnce,
-    },
-    promises::*,
-    *,
-};
+use super::{super::AtMostOnce, promises::*, *};
+use crate::mutants::{self, Mutant};
 
 /// The simulation can fail: it finds these defects within seconds.
 #[test]

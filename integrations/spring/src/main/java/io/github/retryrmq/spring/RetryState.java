@@ -63,7 +63,7 @@ record RetryState(int retries, int deferrals, int own, int counted, boolean unco
     }
 
     Admission admit(int crashLimit) {
-        if (counted >= 3 && !uncountedCrash) {
+        if (counted >= 2 && !uncountedCrash) {
             return Admission.DETOUR;
         }
         if (own >= crashLimit) {
