@@ -62,7 +62,7 @@ pub fn options() -> Vec<(&'static str, String, &'static str)> {
         (
             "concurrency",
             usual.configured_concurrency().to_string(),
-            "How many handlers run at the same time. The default is 1 for a `def` handler in Python and for the command, whose default `prefetch` is 2 × `concurrency`.",
+            "How many handlers run at the same time. The default is 1 for a `def` handler in Python and for the command, which prefetches 2 × `concurrency`.",
         ),
         (
             "batch",

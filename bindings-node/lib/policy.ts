@@ -129,7 +129,7 @@ export function errorClass(option: string, value: unknown): ErrorClass {
   if (typeof value !== 'function') throw new InvalidTypeError(`\`${option}\` must be error classes, not ${kind(value)}`)
   if (typeof value.prototype !== 'object' || value.prototype === null) {
     const which = value.name === '' ? '' : ` \`${String(value.name)}\``
-    throw new InvalidTypeError(`\`${option}\` takes error classes, and the function${which} is none`)
+    throw new InvalidTypeError(`\`${option}\` takes error classes, not the function${which}; to decide at run time, throw \`park(error)\``)
   }
   return value as unknown as ErrorClass
 }

@@ -121,7 +121,7 @@ def test_a_drain_leaves_threads_behind_when_its_time_is_up(broker: Broker, caplo
         consumer.close()
         # Another test's client may still log.
         assert [text for _, text in warnings(caplog) if queue in text] == [
-            f"{queue}: the threads of 1 handlers that outlast `drain_timeout` are left behind"
+            f"{queue}: abandoned the threads of 1 handlers that still run after `drain_timeout`"
         ]
         go_on.set()
 

@@ -28,7 +28,7 @@ const SERVICE: &str = retryrmq::DEAD_EXCHANGE;
 /// How long a policy may take until it is in force.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// Dead-letter what a queue gives up to its parking queue, by a policy: for consumers without this library
+/// Create a policy that sends the rejected messages of a queue to its parking queue: for consumers without this library
 ///
 /// RabbitMQ applies one policy to a queue. So this makes one for this queue alone, with every key of the one in force, and shows the
 /// difference before it acts. No queue is deleted, and none is declared except the parking queue, if it is missing.

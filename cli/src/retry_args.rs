@@ -40,7 +40,7 @@ pub(crate) struct RetryArgs {
     /// [default: quorum]
     ///
     /// An object gives it exactly these arguments, such as `{"x-max-priority": 10}`; `{}` for none. Everybody else who declares the
-    /// queue must use the same ones. A queue that exists is taken as it is; only the strategies dead-letter and native compare its
+    /// queue must use the same ones. An existing queue is not changed; only the strategies dead-letter and native compare its
     /// arguments.
     #[arg(long, value_name = "WHAT")]
     work_queue: Option<String>,

@@ -5,7 +5,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::CliError;
 
-/// Whoever waits for them.
+/// Listens for termination signals.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,

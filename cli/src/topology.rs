@@ -270,7 +270,7 @@ fn details(plan: &Plan, findings: Option<&[Finding]>, output: &Output) -> Result
         let head = match status {
             // Its own arguments are not known, and matter to nobody.
             Some(Status::Present) if is_any || matches!(item, Item::Binding { .. }) => {
-                "exists, and is taken as it is"
+                "exists, and is not changed"
             }
             Some(Status::Present) if matches!(item, Item::Exchange { .. }) => {
                 "exists with this type; RabbitMQ does not compare its x-delayed-type"
@@ -304,7 +304,7 @@ fn details(plan: &Plan, findings: Option<&[Finding]>, output: &Output) -> Result
         if is_any {
             output.line(&format!(
                 "  {}",
-                output.dim("one that exists is taken as it is")
+                output.dim("an existing one is not changed")
             ))?;
         }
         if let Some(Status::Differs(why)) = status {

@@ -6,8 +6,10 @@ mod client;
 mod connection;
 mod consumer;
 mod error;
+mod mutants;
 mod parking;
 mod publish;
+mod queue_names;
 mod retry;
 #[doc(hidden)]
 pub mod secret_file;

@@ -129,10 +129,10 @@ fn under_way() -> MutexGuard<'static, Option<HashMap<PathBuf, Instant>>> {
 fn too_late(time_limit: Duration) -> io::Error {
     let why = match time_limit.as_secs() {
         0 => format!(
-            "it does not come to its end within {} ms",
+            "reading it did not finish within {} ms",
             time_limit.as_millis()
         ),
-        seconds => format!("it does not come to its end within {seconds} s"),
+        seconds => format!("reading it did not finish within {seconds} s"),
     };
     io::Error::new(io::ErrorKind::TimedOut, why)
 }

@@ -113,7 +113,7 @@ impl RunningTasks {
             })
     }
 
-    /// The incidents that are open, where this replica speaks.
+    /// The open incidents, if this replica is the one that notifies.
     pub(crate) fn incidents(&self) -> Vec<alerts::GroupView> {
         let mut groups = self.with(Handle::groups).unwrap_or_default();
         groups.retain(|group| group.incident.is_some());
@@ -125,7 +125,7 @@ impl RunningTasks {
         self.lock().as_ref()?.watch.as_ref()?.parked()
     }
 
-    /// The silences that hold, where this replica speaks.
+    /// The silences in force, if this replica is the one that notifies.
     pub(crate) fn silences(&self) -> Vec<alerts::Silence> {
         self.with(Handle::silences).unwrap_or_default()
     }
@@ -135,7 +135,7 @@ impl RunningTasks {
         self.lock().as_ref().map(|office| ask(&office.handle))
     }
 
-    /// Ends what runs: what was told is reported, and another replica speaks.
+    /// Stops: reports what was counted, and lets another replica notify.
     async fn stop(&self) {
         let office = self.lock().take();
         if let Some(Supervisor { handle, watch }) = office {
@@ -194,7 +194,7 @@ impl AlertingRuntime {
                         }
                     }
                     pending::<()>().await;
-                } => info!("the alerts begin anew, with what the policy file says now"),
+                } => info!("restarting alerts with the new configuration"),
             }
             self.stop().await;
         }
@@ -292,7 +292,7 @@ impl AlertingRuntime {
         }
     }
 
-    /// Ends what runs: what was told is reported, and another replica speaks.
+    /// Stops: reports what was counted, and lets another replica notify.
     pub(crate) async fn stop(&self) {
         self.running.stop().await;
     }

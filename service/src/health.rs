@@ -57,7 +57,7 @@ impl Health {
             .health()
             .map_err(|why| format!("there is no connection to the broker: {why}"))?;
         if let Err(why) = &*self.set_intake.borrow() {
-            return Err(format!("the intake does not stand: {why}"));
+            return Err(format!("the intake is not ready: {why}"));
         }
         let unconsumed = Vec::from_iter(self.unconsumed().iter().copied());
         if !unconsumed.is_empty() {
@@ -66,7 +66,9 @@ impl Health {
             return Err(format!("{queues} {are} not consumed; the log says why"));
         }
         if let Some(why) = &*self.store.borrow() {
-            return Err(format!("what is to wait stays in the intake: {why}"));
+            return Err(format!(
+                "messages stay in the intake because the store is unavailable: {why}"
+            ));
         }
         if let Some(why) = self.ended.borrow().values().next() {
             return Err(why.clone());

@@ -94,8 +94,8 @@ impl Metrics {
             held = "held": "Messages kept here because their waiting or parking queue does not take them",
             overflowed = "overflowed": "Messages parked for the intake because too many of their queue were held already",
             unroutable = "unroutable": "Messages in the intake that belong to no work queue, parked for the intake",
-            reloads = "policy_loads": "Policy files read, by what came of it: loaded or refused",
-            delayed = "delayed": "Messages with a delay, by what became of them: waits (each hop of a wait), published or parked",
+            reloads = "policy_loads": "Policy files read, by result: loaded or refused",
+            delayed = "delayed": "Messages with a delay, by outcome: waits (each hop of a wait), published or parked",
             ready = "ready": "1 while /readyz says so",
         }
     }
@@ -270,7 +270,7 @@ impl Collector for AlertMetrics {
         }
         let mut sent = encoder.encode_descriptor(
             "alerts_sent",
-            "Notices by channel and what came of them: sent, retried, failed",
+            "Notices by channel and result: sent, retried, failed",
             None,
             MetricType::Counter,
         )?;

@@ -336,7 +336,7 @@ impl Service {
                 }
             }
         }
-        info!("ending: what is on its way comes to its end");
+        info!("shutting down: finishing messages in flight");
         self.health.ends();
         turns.send_modify(|channel_state| channel_state.ends = true);
         stop.send_replace(true);

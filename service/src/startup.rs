@@ -26,7 +26,7 @@ where
             Err(error) if passes(&error) => error,
             Err(error) => return Err(error),
         };
-        warn!(%error, ?pause, "the intake cannot be begun yet; it is tried again");
+        warn!(%error, ?pause, "cannot set up the intake yet; trying again");
         health.set_intake(Err(error.to_string()));
         sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);

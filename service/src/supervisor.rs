@@ -13,7 +13,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const PROVEN: Duration = Duration::from_secs(5);
 
 /// Runs `task` until `stop` says true, then lets it come to its own end. One that ends before, or panics, is told in the log and to the probes, and
-/// is begun anew after a pause that grows. Dropped, it ends the task at once.
+/// restarts after a pause that grows. Dropped, it ends the task at once.
 pub(crate) async fn watch_over<F>(
     name: &'static str,
     health: Health,
@@ -43,8 +43,8 @@ pub(crate) async fn watch_over<F>(
             return;
         }
         let why = match ended {
-            Some(Err(why)) => format!("{name} has failed, and is begun anew: {why}"),
-            Some(Ok(())) | None => format!("{name} has ended by itself, and is begun anew"),
+            Some(Err(why)) => format!("{name} has failed and restarts: {why}"),
+            Some(Ok(())) | None => format!("{name} has ended unexpectedly and restarts"),
         };
         error!(task = name, why);
         health.ended(name, Some(why));

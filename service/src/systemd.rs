@@ -40,7 +40,7 @@ pub async fn notify_systemd(health: Health) {
     }
 }
 
-/// Tells systemd that the end has begun (`STOPPING=1`). It is watched on, until the last copy is confirmed.
+/// Tells systemd that the service is stopping (`STOPPING=1`). The watchdog keeps running until the last copy is confirmed.
 pub fn notify_stopping() {
     if std::env::var_os("NOTIFY_SOCKET").is_some() {
         send_state(&[NotifyState::Stopping]);

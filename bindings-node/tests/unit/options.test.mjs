@@ -37,7 +37,7 @@ const TYPES = [
   [{ pause: { share: 0.5 } }, /`pause` has no option `share`/],
   [{ onEvent: {} }, /`onEvent` must be a function/],
   [{ fatal: 'Error' }, /`fatal` must be error classes/],
-  [{ fatal: (error) => error.code === 'x' }, /`fatal` takes error classes, and the function .*is none/],
+  [{ fatal: (error) => error.code === 'x' }, /`fatal` takes error classes, not the function.*; to decide at run time, throw `park\(error\)`/],
   [{ fatal: [SyntaxError, { isFatal() {} }.isFatal] }, /the function `isFatal` is none/],
   [{ signal: {} }, /`signal` must be an AbortSignal, not an object without `addEventListener`/],
   [{ workQueue: 5 }, /`workQueue` must be a word .* not a number/],

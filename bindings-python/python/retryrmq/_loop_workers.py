@@ -183,7 +183,7 @@ class LoopWorkers:
             self._cancel(asyncio.current_task())
             left = await self._unfinished(CANCEL_GRACE)
             if left:
-                said = "%s: %d handlers would not be cancelled; they are left behind"
+                said = "%s: abandoned %d handlers that ignore their cancellation"
                 fields = _logs.about_queue(self._plan.queue, count=len(left))
                 _logs.log(logger, logging.ERROR, said, self._plan.queue, len(left), fields=fields)
         elif left:

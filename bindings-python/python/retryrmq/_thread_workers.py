@@ -141,7 +141,7 @@ class ThreadWorkers:
             return
         with self._lock:
             left = len(self._threads - self._stuck)
-        said = "%s: the threads of %d handlers that outlast `drain_timeout` are left behind"
+        said = "%s: abandoned the threads of %d handlers that still run after `drain_timeout`"
         log_outlasting(self._plan, list(self._marks.values()), said, left)
 
     def _spawn(self) -> None:

@@ -408,4 +408,4 @@ def _cancel_remaining_tasks(loop: asyncio.AbstractEventLoop) -> None:
         # With a timeout: a task may ignore its cancellation.
         _, left = loop.run_until_complete(asyncio.wait(rest, timeout=_CANCEL_TIMEOUT))
         if left:
-            logger.error("%d tasks would not be cancelled; they are left behind", len(left))
+            logger.error("abandoned %d tasks that ignore their cancellation", len(left))

@@ -602,7 +602,7 @@ impl<'a> Apply<'a> {
             return Ok(Progress::On);
         }
         self.output.note(&format!(
-            "{count} replayed first{}; waiting {} for what becomes of them",
+            "{count} replayed first{}; watching them for {}",
             self.totals.targets(),
             retryrmq::format_duration(first.patience)
         ));
@@ -619,7 +619,7 @@ impl<'a> Apply<'a> {
                     continue;
                 }
                 CanaryResult::Unknown(why) => format!(
-                    "nobody can tell whether the first {count} live: {why}. The rest was not replayed; --canary-unknown continue goes on all the same"
+                    "cannot tell whether the first {count} succeed: {why}. The rest was not replayed; --canary-unknown continue replays it all the same"
                 ),
                 CanaryResult::Stopped => return Ok(Progress::End),
                 CanaryResult::ParkedAgain(again, error) => format!(

@@ -201,7 +201,7 @@ fn reason(word: &str) -> Result<Option<ParkReason>, CliError> {
     }
     ParkReason::parse(word).map(Some).ok_or_else(|| {
         CliError::usage(format!(
-            "--reason `{}` is none: it is exhausted, fatal, requested, delivery-limit, undecodable, expired, too-old, rejected, overflow or unknown",
+            "unknown --reason `{}`: use exhausted, fatal, requested, delivery-limit, undecodable, expired, too-old, rejected, overflow or unknown",
             terminal_escape::line(word)
         ))
     })

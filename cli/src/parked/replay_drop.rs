@@ -440,7 +440,7 @@ async fn all_at_once(
         bytes += record.message().body().len();
         if bytes > MOST_HELD && matches!(action, Action::Drop(Some(_))) && !selected.dry_run {
             return Err(CliError::usage(
-                "what is meant has more than 256 MiB, too much to hold until you have answered; nothing was dropped: look with --dry-run, and pass --yes; or choose fewer messages, or pass --for-good",
+                "the selected messages have more than 256 MiB, too much to hold while you answer; nothing was dropped: check them with --dry-run, then pass --yes; or select fewer messages, or pass --for-good",
             ));
         }
         chosen.push(match lean {
@@ -549,7 +549,7 @@ fn summary(
     )
 }
 
-/// So many bytes of bodies are held while a question waits for its answer.
+/// The most bytes of bodies held while a question waits for its answer.
 const MOST_HELD: usize = 256 * 1024 * 1024;
 /// The longest that dropped messages are kept.
 const LONGEST_KEPT: Duration = Duration::from_secs(365 * 24 * 60 * 60);

@@ -9,7 +9,7 @@ use retryrmq_operator::other_libraries::DeadLetter;
 use super::{foreign, other_consumers, target};
 use crate::{error::CliError, shutdown::Shutdown};
 
-/// So many messages are put in order before the first is shown; what comes after them has the order of the queue.
+/// The most messages that are sorted before the first is shown; the others have the order of the queue.
 const SORTED: usize = 2_000;
 /// Or as many as have so many bytes together.
 const BYTES: usize = 64 * 1024 * 1024;

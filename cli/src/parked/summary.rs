@@ -8,7 +8,7 @@ use super::message_ref::handle;
 use crate::{error::CliError, line_printer::LinePrinter};
 use retryrmq::terminal_escape;
 
-/// As many are shown one by one.
+/// The most messages shown individually.
 pub(super) const SHOWN: usize = 10;
 
 /// How many are done with, and the first of them by name: `#2` alone says little once it is gone.

@@ -14,14 +14,14 @@ use crate::{
     output::{Column, Output, TableCell, TextStyle},
 };
 
-/// As many rows a table has on paper; JSON has all.
+/// The most rows of a table; JSON has all.
 const ROWS: usize = 12;
 /// Columns where there is no terminal.
 const USUAL_WIDTH: usize = 80;
 /// Between two plots.
 const GAP: usize = 2;
 
-/// How the policies are called in tables.
+/// The labels of the policies in tables.
 const NAMES: [&str; 2] = ["A", "B"];
 
 pub(super) fn print(

@@ -22,7 +22,7 @@ use crate::{
     prompt, shutdown::Shutdown,
 };
 
-/// So many are moved at a time.
+/// How many messages a batch moves.
 const AT_A_TIME: usize = 64;
 
 /// Bring messages back now, to the tail of their queue
@@ -283,12 +283,12 @@ struct MoveRun<'a> {
     /// The ids that were found.
     found: BTreeSet<String>,
     moved: u64,
-    /// As many of the store's are due now, and a service brings them back.
+    /// How many messages of the store are due now. A service brings them back.
     hastened: u64,
     failed: u64,
     /// Why the first one of the store was not moved.
     store_refusal: Option<String>,
-    /// As many of the store's are parked, and may come back as well.
+    /// How many messages of the store are parked, and may come back as well.
     twice: u64,
     skipped: u64,
     /// Nothing more can be moved.

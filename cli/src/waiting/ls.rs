@@ -168,7 +168,7 @@ pub(super) async fn run(
     }
     if all == 0 {
         let looked = if options.queue_args.retry.is_empty() {
-            "; of other policies than the default, name them with --retry: they were not looked for"
+            "; only the queues of the default policy were checked: name other policies with --retry"
         } else {
             ""
         };

@@ -137,7 +137,7 @@ fn held_in(waiting_queue: &WaitingQueue) -> String {
 
 /// As often may be looked at a message for nothing but to see it: at the third time it is a suspect, which runs alone.
 const MOST_LOOKS: u32 = 2;
-/// As often may be looked at a message to find another one: after ten crashes it would be parked.
+/// The most passes over a message while searching for another one: ten crashes would park it.
 const MOST_PASSES: u32 = 7;
 
 /// Refuses a further look at what was looked at so often: the broker's count makes it one that crashes its consumer.
@@ -150,7 +150,7 @@ fn check_delivery_count(
         return Ok(());
     }
     Err(CliError::failed(format!(
-        "{} in {} was looked at {} times since it waits, and this broker counts each look as a crash of its consumer: look again when it has \
+        "{} in {} has been read {} times while it waits, and this broker counts each read as a crash of its consumer: read it again when it has \
          come back, or `waiting flush --all`",
         selection::name(waiting_message),
         waiting_queue.name,

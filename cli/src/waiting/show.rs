@@ -16,7 +16,7 @@ use crate::{
     error::CliError, exit::Exit, global::Global, output::Output, shutdown::Shutdown, time_format,
 };
 
-/// As much of a body is shown.
+/// The most bytes of a body that are shown.
 const BODY: usize = 4_096;
 
 /// One message that waits: when it comes back, why it waits, and its body

@@ -262,7 +262,7 @@ async fn a_canary_does_not_live_where_nobody_can_tell() {
         let nowhere = "--management=http://127.0.0.1:1";
         let output = run(&[nowhere], 1).await;
         assert!(
-            output.contains("nobody can tell whether the first 3 live"),
+            output.contains("cannot tell whether the first 3 succeed"),
             "{output}"
         );
         fixture.holds(PARKED, 27).await;

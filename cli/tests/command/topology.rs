@@ -78,7 +78,7 @@ async fn planned_compared_applied_and_there() {
             "{table}"
         );
         assert!(
-            table.contains("orders  exists, and is taken as it is\n\n"),
+            table.contains("orders  exists, and is not changed\n\n"),
             "{table}"
         );
         let planned = fixture

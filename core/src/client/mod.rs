@@ -35,8 +35,6 @@ use crate::{
         ANSWER, Addresses, Connection, Credentials, FIRST_PAUSE, LONGEST_PAUSE, Link, LinkOptions,
         NameLimit, ProbeConnection, ReconnectSignal, Server,
     },
-    consumer::{Consumer, Retrier},
-    parking::Parked,
     publish::{Publish, Publisher},
     retry::format_duration,
     telemetry::{Counters, Metrics, WarnLimiter},
@@ -45,12 +43,19 @@ use crate::{
         SAFE_AGE, Strategy, Wait, age_marker, apply_some, check_family, check_waiting,
         warn_of_parking, warn_of_unseen, work_queue_of,
     },
-    unreadable::{Reasons, Unreadable},
-    waiting::Waiting,
 };
 
 pub use runtime::runtime;
 pub use totals::QueueTotals;
+
+/// How often the consumers of a client have found out why their connections were lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reasons {
+    /// How often messages were moved out of the way.
+    pub(crate) moved: u64,
+    /// How often one stopped in front of a message that it could not move.
+    pub(crate) stopped: u64,
+}
 
 /// The options of a client, besides the URL.
 ///
@@ -180,7 +185,7 @@ const LONGEST_YOUTH: Duration = SAFE_AGE.saturating_add(ANSWER).saturating_add(A
 
 /// The most queues whose waiting queues are remembered. Beyond that, all are forgotten and looked up again.
 const DELAYED: usize = 1_000;
-/// So many consumers wait in their queues at a time for a message that ends connections. The others only leave it time.
+/// The most consumers that wait in their queues at a time for a message that ends connections. The others only leave it time.
 const MOST_UNREADABLE_WAITS: usize = 8;
 
 impl Client {
@@ -306,48 +311,6 @@ impl Client {
             return Err(Error::new(ErrorKind::Timeout, SHORT_OF_RESOURCES));
         }
         Ok(())
-    }
-
-    /// A consumer of `queue` with default options. Nothing is sent to the broker until it is started.
-    pub fn consumer(&self, queue: impl Into<String>) -> Consumer {
-        Consumer::new(queue).client(self.clone())
-    }
-
-    /// A [`Retrier`] for `queue`: it retries and parks messages that the caller did not consume from that queue. Nothing is sent to the
-    /// broker yet.
-    ///
-    /// # Errors
-    /// Those of [`Consumer::validate`] for the name of the queue, and [`ErrorKind::StrategyRefused`] if this broker cannot keep waiting
-    /// messages safely.
-    pub fn retrier(&self, queue: impl Into<String>) -> Result<Retrier> {
-        Retrier::new(self.clone(), queue.into())
-    }
-
-    /// The messages in `queue`, a dead-letter queue that the broker or another library fills. They are read as carefully as parked
-    /// messages: see [`Parked::browse`]. A message whose `x-death` names no other queue has an empty [`Record::home`](crate::Record::home),
-    /// and only [`Browse::replay_to`](crate::Browse::replay_to) can replay it. Nothing is sent to the broker yet.
-    #[must_use]
-    pub fn dead_letters(&self, queue: impl Into<String>) -> Parked {
-        Parked::dead_letters(self.clone(), queue.into())
-    }
-
-    /// The messages parked for the work queue `queue`, in `<queue>.parked`. Nothing is sent to the broker yet.
-    #[must_use]
-    pub fn parked(&self, queue: impl Into<String>) -> Parked {
-        Parked::new(self.clone(), queue.into())
-    }
-
-    /// The messages of the work queue `queue` that RabbitMQ cannot deliver over AMQP 0-9-1, in `<queue>.unreadable`. Nothing is sent to the
-    /// broker yet.
-    #[must_use]
-    pub fn unreadable(&self, queue: impl Into<String>) -> Unreadable {
-        Unreadable::new(self.clone(), queue.into())
-    }
-
-    /// The messages of the work queue `queue` that wait for their next attempt. Nothing is sent to the broker yet.
-    #[must_use]
-    pub fn waiting(&self, queue: impl Into<String>) -> Waiting {
-        Waiting::new(self.clone(), queue.into())
     }
 
     /// Publishes a message and waits until the broker has confirmed it (publisher confirms). The message is persistent and `mandatory`.

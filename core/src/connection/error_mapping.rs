@@ -10,7 +10,7 @@ use lapin::{
 use tokio_rustls::rustls;
 
 use super::Address;
-use crate::{Error, ErrorKind, topology::work_queue_of};
+use crate::{Error, ErrorKind, queue_names::work_queue_of};
 
 /// What was being done, for the sentence.
 #[derive(Clone, Copy)]

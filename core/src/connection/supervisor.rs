@@ -213,7 +213,7 @@ impl Link {
             LinkState::Closed(None) => Err(closed()),
             LinkState::Up(_) | LinkState::Down(None) => Err(Error::new(
                 ErrorKind::ConnectionLost,
-                "the connection was lost and is being re-made",
+                "the connection was lost; the client reconnects",
             )),
         }
     }

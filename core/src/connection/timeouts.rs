@@ -11,6 +11,6 @@ pub(super) const IMPATIENT: Duration = Duration::from_secs(3);
 /// For the answer to a close, and for what is written before it. After that, it is closed without.
 pub(crate) const GOODBYE: Duration = Duration::from_secs(2);
 
-/// The pauses between two tries of who waits for a broker, or for a queue without a leader: the first, and what it may grow to.
+/// The backoff while a broker is away, or a queue has no leader: the first pause and the longest.
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(500);
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(10);

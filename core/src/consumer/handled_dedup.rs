@@ -7,12 +7,11 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    Received,
-    engine::mutants::{self, Mutant},
-    engine_time::EngineTime,
+use super::{Received, engine_time::EngineTime};
+use crate::{
+    mutants::{self, Mutant},
+    retry::headers,
 };
-use crate::retry::headers;
 
 /// How long a message may take to come back. A broker notices a lost connection after two heartbeats.
 const LONGEST: Duration = Duration::from_secs(300);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! delivery ─► state from headers ─► handler ─► outcome ─► decision ─► action ─► settle
-//!             (intake)              (inbox)               (retry)     (engine)
+//!             (retry)               (handler)             (retry)     (engine)
 //! ```
 //!
 //! One engine task owns the channel, the tokens and every acknowledgement. Handlers never run on it. They take messages from the
@@ -46,5 +46,4 @@ pub use simulation::{Simulation, Step, Trial};
 pub use subscription::{Delivery, Subscription};
 pub use tokens::Token;
 
-pub(crate) use engine::{OneByOneProgress, mutants};
 pub(crate) use message::Received;

@@ -65,6 +65,13 @@ pub struct Consumer {
     pub(super) retries_by: Option<&'static str>,
 }
 
+impl Client {
+    /// A consumer of `queue` with default options. Nothing is sent to the broker until it is started.
+    pub fn consumer(&self, queue: impl Into<String>) -> Consumer {
+        Consumer::new(queue).client(self.clone())
+    }
+}
+
 impl Consumer {
     /// A consumer of `queue` without a client. It can be checked, planned and [simulated](crate::Simulation) without a broker. Give it a
     /// [`client`](Self::client) before it is run.

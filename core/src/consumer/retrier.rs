@@ -116,6 +116,18 @@ impl Decision {
     }
 }
 
+impl Client {
+    /// A [`Retrier`] for `queue`: it retries and parks messages that the caller did not consume from that queue. Nothing is sent to the
+    /// broker yet.
+    ///
+    /// # Errors
+    /// Those of [`Consumer::validate`] for the name of the queue, and [`ErrorKind::StrategyRefused`] if this broker cannot keep waiting
+    /// messages safely.
+    pub fn retrier(&self, queue: impl Into<String>) -> Result<Retrier> {
+        Retrier::new(self.clone(), queue.into())
+    }
+}
+
 impl Retrier {
     pub(crate) fn new(client: Client, queue: String) -> Result<Self> {
         let options = Consumer::new(queue).dlx(true);
@@ -201,7 +213,7 @@ impl Retrier {
         // Do not wait for a connection if there is none now.
         let open = client.consuming().connection().now_or_never();
         open.unwrap_or_else(|| {
-            let why = "the connection to the broker was lost, and is being re-made";
+            let why = "the connection to the broker was lost; the client reconnects";
             Err(Error::new(ErrorKind::ConnectionLost, why))
         })?;
         let channel = client.probe_connection().channel().await?;

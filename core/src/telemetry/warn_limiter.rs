@@ -1,4 +1,4 @@
-//! Complaints that repeat.
+//! Limits warnings that repeat.
 
 use std::time::Duration;
 

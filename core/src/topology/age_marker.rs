@@ -13,13 +13,11 @@
 //! marked as soon as it is created, and no client may live until it is old. So its broker keeps the time: the clock is a queue that is declared
 //! before the marker is bound, and expires when the other is old (`docs/broker-facts.md`, 95).
 
-use super::{
-    Finding, SAFE_AGE, Status,
-    plan::{clock_queue, name, parking_queue, waits_for, work_queue_of},
-};
+use super::{Finding, SAFE_AGE, Status, plan::name};
 use crate::{
     Error, ErrorKind, Result,
     connection::{Connection, OpenChannel, Operation, ask},
+    queue_names::{clock_queue, parking_queue, waits_for, work_queue_of},
 };
 use lapin::{
     ExchangeKind,

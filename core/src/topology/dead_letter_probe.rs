@@ -24,12 +24,13 @@ use tracing::{debug, warn};
 
 use super::{
     Argument, Plan,
-    plan::{Arguments, at_least_once, field_table, name, named, text, waits_for},
+    plan::{Arguments, at_least_once, field_table, name, named, text},
 };
 use crate::{
     Error, ErrorKind, Result, Server,
     connection::{ANSWER, Addresses, Connection, Operation, ask, passive_declare},
-    consumer::mutants::{self, Mutant},
+    mutants::{self, Mutant},
+    queue_names::waits_for,
 };
 
 /// The first of the numbers of milliseconds that stand for no delay: more than 365 days, and as many digits as the longest delay has.

@@ -36,12 +36,13 @@ use super::{
     declarer::{Declarer, Make},
     delayed_exchange::{exchange, exchange_and_binding},
     fallback_queue::fallback,
-    plan::{self, HANDOVER_QUEUE, waiting_queue, waits_for},
+    plan,
     queue_age::QueueAge,
 };
 use crate::{
     Error, ErrorKind, Result,
     connection::{Addresses, Connection},
+    queue_names::{HANDOVER_QUEUE, waiting_queue, waits_for},
 };
 
 /// How many queues are looked for or created at a time. One that does not answer holds up only its own messages.

@@ -29,6 +29,11 @@ mod strategy_plan;
 mod unverifiable;
 mod work_queue;
 
+pub use crate::queue_names::{
+    DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_QUEUE, clock_queue, dropped_queue, parking_queue,
+    unreadable_queue, waiting_queue, work_queue_of,
+};
+pub(crate) use crate::queue_names::{UNROUTABLE_KEY, waits_for};
 pub use apply::{Finding, Status};
 pub(crate) use apply::{Mode, apply, apply_some};
 pub(crate) use conflicting_arguments::missing_argument;
@@ -43,14 +48,9 @@ pub(crate) use delayed_exchange::hardens;
 pub(crate) use missing::MissingItems;
 pub(crate) use native::ReturnDelays;
 pub(crate) use parking::{Inspection, check_parking, inspect_parking, warn_of_parking};
-pub use plan::{
-    Argument, Arguments, DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_QUEUE, Item, Missing, Plan,
-    QueueType, clock_queue, dropped_queue, parking_queue, unreadable_queue, waiting_queue,
-    work_queue_of,
-};
+pub use plan::{Argument, Arguments, Item, Missing, Plan, QueueType};
 pub(crate) use plan::{
-    NOBODY, check_family, dropped, existing, name, parking as parking_item, unreadable, waiting,
-    waits_for,
+    check_family, dropped, existing, name, parking as parking_item, unreadable, waiting,
 };
 #[cfg(test)]
 pub(crate) use queue_age::QueueAge;

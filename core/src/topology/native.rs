@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use super::{
     Argument, Item, Missing, Plan, QueueType,
-    plan::{self, at_least_once, named, parking_queue, text},
+    plan::{self, at_least_once, named, text},
     strategy_plan::{Route, StrategyPlan, Target, Wait, refused},
 };
 use crate::{
     Result,
     connection::Server,
+    queue_names::parking_queue,
     retry::{Backoff, Counting},
 };
 

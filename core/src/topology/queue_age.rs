@@ -2,7 +2,7 @@
 
 use std::{ops::Add, time::Duration};
 
-use crate::consumer::mutants::{self, Mutant};
+use crate::mutants::{self, Mutant};
 
 /// A quorum queue younger than about a second can come back empty after its broker was killed, and lose confirmed messages.
 pub(crate) const SAFE_AGE: Duration = Duration::from_secs(2);

@@ -2,12 +2,13 @@
 
 use super::{
     Plan,
-    plan::{self, DEAD_EXCHANGE, HANDOVER_QUEUE, text},
+    plan::{self, text},
     strategy_plan::{Route, StrategyPlan, Target, Wait, refused},
 };
 use crate::{
     Result,
     connection::Server,
+    queue_names::{DEAD_EXCHANGE, HANDOVER_QUEUE},
     retry::{Counting, Policy},
 };
 

@@ -6,6 +6,7 @@ use super::{Item, Plan, QueueType, plan};
 use crate::{
     Error, ErrorKind, Result,
     connection::Server,
+    queue_names::waiting_queue,
     retry::{Counting, Rules, delay_step},
 };
 
@@ -88,7 +89,7 @@ impl Route {
     pub(super) fn policy(queue: &str, delay: Duration) -> Self {
         Self::Copy {
             exchange: String::new(),
-            routing_key: plan::waiting_queue(queue, delay),
+            routing_key: waiting_queue(queue, delay),
             expiration: None,
             delay_header: None,
             mandatory: true,
@@ -100,7 +101,7 @@ impl Route {
         let step = delay_step(delay);
         Self::Copy {
             exchange: String::new(),
-            routing_key: plan::waiting_queue(queue, step),
+            routing_key: waiting_queue(queue, step),
             expiration: (step != delay)
                 .then(|| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
             delay_header: None,

@@ -16,7 +16,7 @@ pub(crate) use self::{
     set_aside::Moved,
 };
 pub(crate) use self::{
-    internal_errors::{InternalErrors, Reasons},
+    internal_errors::{InternalErrors, OneByOneProgress},
     set_aside::{ScanRange, set_aside, set_aside_counted},
     suspects::Trial,
 };
@@ -36,6 +36,15 @@ use crate::{
 pub struct Unreadable {
     client: Client,
     queue: String,
+}
+
+impl Client {
+    /// The messages of the work queue `queue` that RabbitMQ cannot deliver over AMQP 0-9-1, in `<queue>.unreadable`. Nothing is sent to the
+    /// broker yet.
+    #[must_use]
+    pub fn unreadable(&self, queue: impl Into<String>) -> Unreadable {
+        Unreadable::new(self.clone(), queue.into())
+    }
 }
 
 impl Unreadable {

@@ -30,6 +30,14 @@ pub struct Waiting {
     queue: String,
 }
 
+impl Client {
+    /// The messages of the work queue `queue` that wait for their next attempt. Nothing is sent to the broker yet.
+    #[must_use]
+    pub fn waiting(&self, queue: impl Into<String>) -> Waiting {
+        Waiting::new(self.clone(), queue.into())
+    }
+}
+
 impl Waiting {
     pub(crate) fn new(client: Client, queue: String) -> Self {
         Self { client, queue }

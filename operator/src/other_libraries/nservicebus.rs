@@ -58,7 +58,7 @@ pub(crate) fn read(dead_letter: &RawDeadLetter<'_>) -> Option<DeadLetter> {
         failed_at: dead_letter
             .text("NServiceBus.TimeOfFailure", 64)
             .and_then(|text| time::nservicebus(&text)),
-        // Of immediate retries nothing is written down.
+        // NServiceBus does not record immediate retries.
         attempts: None,
         replay: ReplayedMessage::Without(dead_letter.names(&ADDED)),
         ..DeadLetter::of(Library::NServiceBus, source)

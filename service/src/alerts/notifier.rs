@@ -401,7 +401,7 @@ impl Notifier {
         let engine = match self.memory.load().await? {
             None => Engine::new(settings, Timestamp::now()),
             Some(saved) => Engine::resume(settings.clone(), &saved).unwrap_or_else(|why| {
-                tracing::error!("{why}; it is begun anew, and open incidents may be sent again");
+                tracing::error!("{why}; alerting starts afresh, and may send open incidents again");
                 Engine::new(settings, Timestamp::now())
             }),
         };
@@ -515,7 +515,7 @@ fn read(body: &[u8]) -> Option<Report> {
     match serde_json::from_slice(body) {
         Ok(report) => Some(report),
         Err(why) => {
-            tracing::warn!(%why, "a message in the queue of reports is none, and is dropped");
+            tracing::warn!(%why, "dropped a message of the report queue that is no report");
             None
         }
     }

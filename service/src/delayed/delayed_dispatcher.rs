@@ -37,7 +37,7 @@ use crate::{
 const LOOK: Duration = Duration::from_secs(15);
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// As many messages are taken at a time.
+/// The most messages in flight.
 const BATCH: usize = 64;
 /// What an exchange or its queues do not take now waits for so long, and holds nobody up.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -77,7 +77,7 @@ struct CancelConditions {
     stop: watch::Receiver<bool>,
     /// Channels that were lost so far.
     losses: watch::Receiver<u64>,
-    /// As many were lost when the message came.
+    /// How many channels had been lost when the message arrived.
     lost: u64,
 }
 

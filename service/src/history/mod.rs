@@ -122,7 +122,7 @@ impl History {
         if self.configuration.enabled {
             registry.register(
                 "policies_differ",
-                "1 while another service of this virtual host decides by another policy, for a minute at least",
+                "1 while another service in this virtual host uses a different policy, for a minute at least",
                 self.policy_drift.differ.clone(),
             );
         }

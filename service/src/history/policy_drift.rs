@@ -118,10 +118,10 @@ impl PolicyDrift {
         match other {
             Some(other) if !differed => warn!(
                 other,
-                "another service of this virtual host decides by another policy, so that chance decides what becomes of a message: give both the same [defaults], [[rules]] and [delayed], or end one of them"
+                "another service in this virtual host uses a different policy, so the outcome of a message depends on which of them takes it: give both the same [defaults], [[rules]] and [delayed], or stop one of them"
             ),
             None if differed => {
-                info!("no other service of this virtual host decides by another policy any more")
+                info!("no other service in this virtual host uses a different policy any more")
             }
             _ => {}
         }

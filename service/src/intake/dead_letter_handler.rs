@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// back before, the message comes again.
 const LONGEST_KEPT: Duration = Duration::from_secs(600);
 
-/// What the broker is about to confirm when a channel is lost may be of another channel, and comes to its end.
+/// How long to wait, after a channel is lost, for confirms that are on their way: they may belong to another channel.
 pub(crate) const ON_ITS_WAY: Duration = Duration::from_secs(5);
 /// How long the end of the service waits for what is under way.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(20);
@@ -63,7 +63,7 @@ impl ChannelState {
     }
 }
 
-/// Sees messages out. Shared by all that are on their way.
+/// The dead-letter handler, shared by all messages in flight.
 #[derive(Debug)]
 pub(crate) struct DeadLetterHandler {
     retrier_cache: RetrierCache,
@@ -85,7 +85,7 @@ struct PendingStore {
     reason: String,
     /// The broker may have delivered it before.
     redelivered: bool,
-    /// As many channels were lost when it came. With the next loss it comes again.
+    /// How many channels had been lost when the message arrived. After the next loss it is delivered again.
     losses: u64,
     /// Its queue is what its headers say, which may be any name.
     is_handed_over: bool,

@@ -13,7 +13,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// For what the broker will not take as it is: somebody would have to change something first.
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
 
-/// So many refusals of a message in a row, three seconds with their pauses, are one of the queue.
+/// Refusals of a message in a row, three seconds with their pauses, after which the queue itself counts as refusing.
 const REFUSALS: u32 = 5;
 /// The same of what somebody has to change first: it does not pass by itself.
 const LASTING_REFUSALS: u32 = 3;
@@ -22,7 +22,7 @@ const CALM: Duration = Duration::from_secs(30);
 /// A queue whose node is away for so long is in others' way for longer than a restart takes.
 const LONGEST_AWAY: Duration = Duration::from_secs(300);
 
-/// What stands behind a fault.
+/// The cause of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailureCause {
     /// The connection, the store, or everything: it comes back for all queues together.
@@ -52,7 +52,7 @@ impl FailureCause {
     }
 }
 
-/// How it stands around a fault.
+/// The context of a failure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetryContext {
     /// How long ago a connection was lost.

@@ -15,12 +15,12 @@ use prometheus_client::{
 
 use crate::store::DispatcherMetrics;
 
-/// In seconds. A ticker that has nothing in its way is late by milliseconds; a store or broker that was away, by minutes.
+/// In seconds. A dispatcher is usually late by milliseconds; after an outage of the store or the broker, by minutes.
 const LATE: [f64; 11] = [
     0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1_800.0,
 ];
 
-/// What is counted around a store, beside what its ticker counts. Clones share it.
+/// What is counted around a store, beside what its dispatcher counts. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct StoreMetrics {
     late: Histogram,
@@ -47,7 +47,7 @@ impl StoreMetrics {
         self.waiting.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// All of them, and what a ticker has counted.
+    /// All of them, and what a dispatcher has counted.
     pub(super) fn registry(self, dispatcher_metrics: Arc<DispatcherMetrics>) -> Registry {
         let mut registry = Registry::with_prefix("retryrmq_serve_store");
         registry.register(
@@ -61,7 +61,7 @@ impl StoreMetrics {
     }
 }
 
-/// Reads what a ticker has counted when somebody collects.
+/// Reads what a dispatcher has counted when somebody collects.
 #[derive(Debug)]
 struct DispatcherCounts(Arc<DispatcherMetrics>);
 

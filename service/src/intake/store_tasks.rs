@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DeadLetterHandler ── keep ──► StoreHandle ──► one batch of all that has come in ──► store
-//! work queue ◄── confirmed ── Returning ◄── Ticker ◄── what is due ────┘
+//! work queue ◄── confirmed ── sink ◄── DueDispatcher ◄── what is due ──┘
 //! ```
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};

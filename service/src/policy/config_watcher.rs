@@ -18,7 +18,7 @@ use crate::Metrics;
 /// How often the file is looked at. Its bytes count, not its time: a mounted ConfigMap changes by a link.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Keeps the book in force.
+/// Keeps the configuration in force.
 #[derive(Debug)]
 pub(crate) struct ConfigWatcher {
     file: Option<PathBuf>,
@@ -27,7 +27,7 @@ pub(crate) struct ConfigWatcher {
 }
 
 impl ConfigWatcher {
-    /// With this book in force. A file is looked at from now on, by [`watch_file`](Self::watch_file).
+    /// With this configuration in force. [`watch_file`](Self::watch_file) reads the file again when it changes.
     pub(crate) fn new(service_config: ServiceConfig, file: Option<PathBuf>) -> Self {
         Self {
             file,
@@ -36,12 +36,12 @@ impl ConfigWatcher {
         }
     }
 
-    /// The book in force.
+    /// The configuration in force.
     pub(crate) fn service_config(&self) -> Arc<ServiceConfig> {
         Arc::clone(&self.service_config.borrow())
     }
 
-    /// Hears of each book that comes into force.
+    /// Receives each configuration that comes into force.
     pub(crate) fn changes(&self) -> watch::Receiver<Arc<ServiceConfig>> {
         self.service_config.subscribe()
     }
@@ -112,7 +112,7 @@ impl ConfigWatcher {
         match service_config {
             Ok(service_config) => {
                 self.service_config.send_replace(Arc::new(service_config));
-                info!("the policy file was read, and holds from now on");
+                info!("the policy file is loaded and in force");
             }
             Err(error) => {
                 error!(

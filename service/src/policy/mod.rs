@@ -1,9 +1,9 @@
 //! What becomes of a dead letter: by its queue, routing key, headers and the reason of its death.
 //!
 //! ```text
-//! TOML ──► file (what may stand there) ──► book (checked, ready to ask) ──► Action
+//! TOML ──► file (the keys) ──► ServiceConfig (checked, ready to ask) ──► Action
 //!                                           ▲
-//! SIGHUP, other bytes ──► config_watcher ────────────┘   a broken file is refused, and the old book stays
+//! SIGHUP, other bytes ──► config_watcher ────────────┘   a broken file is refused, and the old configuration stays
 //! ```
 
 mod config_watcher;

@@ -1,7 +1,7 @@
 //! Where messages wait outside the broker, and what brings them back on time.
 //!
 //! ```text
-//! intake ── keep ──▶ Store ── claim ──▶ Ticker ── publish ──▶ Outlet ──▶ the queue that failed
+//! intake ── keep ──▶ Store ── claim ──▶ DueDispatcher ── publish ──▶ Sink ──▶ the queue that failed
 //!                      ▲                  │
 //!                      └──── delete ──────┘ once the broker has confirmed
 //! ```

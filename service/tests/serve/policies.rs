@@ -252,7 +252,7 @@ async fn two_services_with_different_policies_say_so_until_they_agree() {
             differs(&one, 0).await;
             let other = Replica::start(&vhost, Some(two.path())).await;
             tokio::join!(differs(&one, 1), differs(&other, 1));
-            let said = one.says("so that chance decides").await;
+            let said = one.says("depends on which of them takes it").await;
             assert!(
                 said["other"].as_str().unwrap().contains("retryrmq-serve@"),
                 "{said}"
@@ -261,8 +261,8 @@ async fn two_services_with_different_policies_say_so_until_they_agree() {
             std::fs::write(two.path(), "[defaults]\nretry = \"fixed(1h)\"\n").unwrap();
             tokio::join!(differs(&one, 0), differs(&same, 0), differs(&other, 0));
             for replica in [&one, &other] {
-                replica.says("by another policy any more").await;
-                assert_eq!(replica.said("so that chance decides"), 1);
+                replica.says("uses a different policy any more").await;
+                assert_eq!(replica.said("depends on which of them takes it"), 1);
             }
             for replica in [one, same, other] {
                 assert!(replica.end().await.success());

@@ -203,7 +203,7 @@ async fn redis_and_a_replica_that_are_killed_lose_nothing() {
         }
         eventually(DEADLINE, "the probe names the store", || async {
             let (status, why) = other.page("/readyz").await;
-            if status == 503 && why.contains("stays in the intake") && why.contains("Redis at") {
+            if status == 503 && why.contains("stay in the intake") && why.contains("Redis at") {
                 Ok(())
             } else {
                 Err(format!("{status} {why}"))

@@ -8,12 +8,14 @@
 //!                    ─► book        the pages of docs/SUMMARY.md as sources of mdBook
 //!                       site        the links and anchors of what mdBook made
 //!            ─► test_names         where each test runs, as the table in tests/README.md says
+//!            ─► module_cycles      modules of a crate that use each other in a circle
 //!            ─► retired_words      identifiers and prose without the words of retired_words.tsv
 //! ```
 
 pub mod book;
 pub mod folds;
 pub mod links;
+pub mod module_cycles;
 pub mod page;
 pub mod repository;
 pub mod retired_words;

@@ -3,7 +3,7 @@
 use std::{env, path::Path, process::ExitCode};
 
 use retryrmq_docs::{
-    book, folds, links, retired_words, site, snippets,
+    book, folds, links, module_cycles, retired_words, site, snippets,
     test_names::{self, Run},
 };
 
@@ -18,6 +18,7 @@ fn main() -> ExitCode {
             book::faults(),
             test_names::faults(),
             retired_words::faults(),
+            module_cycles::faults(),
         ]
         .concat(),
         ["renew"] => match snippets::renew() {

@@ -15,7 +15,7 @@ use reqwest::header::HeaderValue;
 
 use crate::error::CliError;
 
-/// No secret is longer.
+/// The largest secret, in bytes.
 const MOST: u64 = 16 * 1024;
 /// Shorter texts stand anywhere by chance: to hide them would hide the error.
 const LEAST: usize = 4;

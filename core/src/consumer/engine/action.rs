@@ -7,10 +7,10 @@ use super::{
     super::{Consumer, Received},
     command::{Copy, Return},
     delivery_state::{NextAction, PendingCopy, Purpose},
-    mutants::{self, Mutant},
 };
 use crate::{
     BasicProperties, Strategy,
+    mutants::{self, Mutant},
     retry::{
         Action, CopyHeaders, Failure, Handover, Origin, Outcome, ParkReason, decide, hand_over,
         headers,

@@ -8,9 +8,9 @@ use super::{
     super::{Delivery, Message, Received, Token, timers::TimerTask},
     Commands, Engine, IncomingDelivery, Now, Return,
     delivery_state::{DeliveryState, HoldReason, Phase},
-    mutants::{self, Mutant},
 };
 use crate::{
+    mutants::{self, Mutant},
     retry::{
         Admission, DeliveryPast, Failure, ParkReason, RetryState, admit, headers, with_reply_to,
     },

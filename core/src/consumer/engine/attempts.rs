@@ -8,9 +8,9 @@ use super::{
     super::{Received, Token, timers::TimerTask},
     Command, Commands, Engine, Now, Return,
     delivery_state::{HoldReason, NextAction, Phase},
-    mutants::{self, Mutant},
 };
 use crate::{
+    mutants::{self, Mutant},
     retry::{Failure, Outcome},
     telemetry::Event,
 };

@@ -23,8 +23,8 @@ use super::{
     super::Token,
     Engine,
     delivery_state::{DeliveryState, HoldReason, Phase},
-    mutants::{self, Mutant},
 };
+use crate::mutants::{self, Mutant};
 
 /// The most messages without an excess before a wider consumer is tried, in prefetches.
 const MOST_PATIENCE: u32 = 64;

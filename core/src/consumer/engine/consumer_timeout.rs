@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::mutants::{self, Mutant};
+use crate::mutants::{self, Mutant};
 
 /// As long as nothing else is known. RabbitMQ allows an unsettled delivery for 30 minutes by default, and then closes the whole channel.
 pub(crate) const LONGEST_KEPT: Duration = Duration::from_secs(600);

@@ -8,9 +8,13 @@ use super::{
     super::{Token, timers::TimerTask},
     Command, Commands, Engine, EngineTime, Now, Return,
     delivery_state::{HoldReason, PendingCopy, Phase, Purpose},
-    mutants::{self, Mutant},
 };
-use crate::{Error, ErrorKind, Result, retry::must_be_copied_now, telemetry::Event};
+use crate::{
+    Error, ErrorKind, Result,
+    mutants::{self, Mutant},
+    retry::must_be_copied_now,
+    telemetry::Event,
+};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);

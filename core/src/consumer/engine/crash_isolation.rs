@@ -12,8 +12,8 @@ use super::{
     super::Token,
     Commands, Engine, EngineTime, Now,
     delivery_state::{HoldReason, Phase},
-    mutants::{self, Mutant},
 };
+use crate::mutants::{self, Mutant};
 
 /// How long a suspect waits for others, and how long others wait for a running suspect. Messages that have run for so long already are not
 /// waited for.

@@ -26,7 +26,6 @@ mod delivery_state;
 mod drain;
 mod early_redeliveries;
 mod input;
-pub(crate) mod mutants;
 mod prefetch_control;
 mod publish_stall;
 mod sessions;
@@ -70,22 +69,12 @@ use crate::{
     connection::consumer_timeout,
     retry::{Counting, Origin},
     telemetry::{Counters, Event},
+    unreadable::OneByOneProgress,
 };
 
 /// How long a message may take to come again after its queue had sent it to a cancelled consumer. The broker may be slow, and the message
 /// behind others.
 const RETURNS: Duration = Duration::from_secs(30);
-
-/// How far a session came with the messages that it was to take one at a time.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct OneByOneProgress {
-    /// Whether it was to take any so.
-    pub(crate) began: bool,
-    /// Whether it would have taken the next one so as well.
-    pub(crate) is_unfinished: bool,
-    /// Whether it has taken one so.
-    pub(crate) has_taken: bool,
-}
 
 /// What an engine is made from.
 pub(crate) struct Setup {

@@ -19,7 +19,7 @@
 //! quorum queue is cancelled first. The one of another queue stays as it is, and brings one message at a time: a classic queue may be deleted
 //! with its last consumer.
 
-use super::mutants::{self, Mutant};
+use crate::mutants::{self, Mutant};
 
 /// Which messages the broker may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

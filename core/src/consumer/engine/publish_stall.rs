@@ -11,9 +11,11 @@ use super::{
     Command, Commands, Engine, Now, Return,
     copies::LONGEST_WAY,
     delivery_state::{PendingCopy, Phase},
-    mutants::{self, Mutant},
 };
-use crate::retry::is_near_its_limit;
+use crate::{
+    mutants::{self, Mutant},
+    retry::is_near_its_limit,
+};
 
 impl Engine {
     /// Whether it matters now whether publishing makes progress.

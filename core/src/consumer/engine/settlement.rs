@@ -6,8 +6,8 @@ use super::{
     super::{Received, Token},
     Command, Commands, Engine, Now, Return,
     delivery_state::{DeliveryState, Phase, Purpose},
-    mutants::{self, Mutant},
 };
+use crate::mutants::{self, Mutant};
 
 impl Engine {
     /// Done: acknowledged with the next flush, and remembered in case the acknowledgement is lost.

@@ -1,4 +1,4 @@
-//! The occupied places in a consumer's prefetch. Together with looks at its queue they say when it [may be cancelled](Parting).
+//! The occupied places in a consumer's prefetch. Together with looks at its queue they say when it [may be cancelled](crate::connection::SafeCancel).
 
 use std::{collections::VecDeque, time::Duration};
 

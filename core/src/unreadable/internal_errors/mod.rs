@@ -22,25 +22,23 @@ use super::{
 use crate::{
     Client, Error, ErrorKind, Event, QueueType, Result,
     amqp10::CHECK_INTERVAL,
+    client::Reasons,
     connection::{
         Connection, ProbedQueueType, QueueCount, ReadyCounter, is_leaderless, passive_declare,
     },
-    consumer::{
-        OneByOneProgress,
-        mutants::{self, Mutant},
-    },
+    mutants::{self, Mutant},
     topology::{ReturnDelays, name, unreadable_queue},
 };
 
-/// So many connections in a row may end because of a message that was found, or that may be anywhere. RabbitMQ counts each as a delivery of
-/// the message, and drops it after the 20th by default.
+/// The most connections in a row that may end because of a message that was found, or that may be anywhere. RabbitMQ counts each as a delivery
+/// of the message, and drops it after the 20th by default.
 const MOST_CLOSED: u32 = 5;
-/// So many may end while nothing is found in the queue. Consumers of one client share connections: the one whose queue has the message usually
+/// The same while nothing is found in the queue. Consumers of one client share connections: the one whose queue has the message usually
 /// stops before the others, which then go on.
 const MOST_CLOSED_WITHOUT_A_FIND: u32 = MOST_CLOSED + 1;
 /// How often messages are tried one at a time in such a row, where that counts as deliveries.
 const MOST_TRIALS: u32 = 2;
-/// So many more connections may end after messages that were taken one at a time, and handled. Each has another reason: a quorum queue returns
+/// How many more connections may end after messages that were taken one at a time, and handled. Each has another reason: a quorum queue returns
 /// a message behind all that it returned before.
 const MOST_CLOSED_AFTER_OTHERS: u32 = 12;
 /// A connection that lives for so long after another did not end because of the same message.
@@ -108,13 +106,15 @@ pub(crate) struct InternalErrors {
     tries: Arc<Mutex<ConsumeTries>>,
 }
 
-/// How often the consumers of a client have found out why their connections were lost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Reasons {
-    /// How often messages were moved out of the way.
-    pub(crate) moved: u64,
-    /// How often one stopped in front of a message that it could not move.
-    pub(crate) stopped: u64,
+/// How far a session came with the messages that it was to take one at a time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OneByOneProgress {
+    /// Whether it was to take any so.
+    pub(crate) began: bool,
+    /// Whether it would have taken the next one so as well.
+    pub(crate) is_unfinished: bool,
+    /// Whether it has taken one so.
+    pub(crate) has_taken: bool,
 }
 
 /// What is known before a consumer tries again. None of it costs a delivery.

@@ -8,7 +8,7 @@ use std::{
 
 use retryrmq::secret_file;
 
-/// No secret is longer.
+/// The largest secret, in bytes.
 const MOST: u64 = 16 * 1024;
 /// A file answers at once, or nobody knows when.
 const TIME_LIMIT: Duration = Duration::from_secs(2);

@@ -37,7 +37,7 @@ use super::{
 };
 use crate::TroubleState;
 
-/// Reports are known again for so long, and of so many replicas.
+/// Deduplication of reports: how many replicas are remembered, and how long.
 const REPLICAS: usize = 200;
 /// Notices that have not reached their channels yet.
 const OUTBOX: usize = 1_000;
@@ -45,7 +45,7 @@ const OUTBOX: usize = 1_000;
 const SILENCES: usize = 1_000;
 /// Bytes of a state. RabbitMQ takes no message of more than 16 MiB, and people would be told nothing any more.
 const MOST_BYTES: usize = 8 << 20;
-/// A report from longer ago is counted as if it were of now.
+/// An older report counts as if it had arrived now.
 const OLDEST: Duration = Duration::from_secs(600);
 
 /// What happens to the engine.

@@ -183,7 +183,7 @@ impl DestinationStates {
     }
 }
 
-/// A line that had trouble is one like any other again, if nothing has been due for it for so long.
+/// Failures of a destination are forgotten when nothing has been due for it for this long.
 const FORGOTTEN: Duration = Duration::from_secs(300);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a ticker has in hand, and what becomes of it.
+//! The messages that a due dispatcher has in flight, and their outcomes.
 
 use std::{collections::HashMap, sync::Arc, sync::atomic::Ordering, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What a ticker has done, for the metrics.
+//! What a due dispatcher has done, for the metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -31,7 +31,7 @@ pub struct DueDispatcher<S, O> {
 }
 
 impl<S: Store, O: Sink> DueDispatcher<S, O> {
-    /// A ticker for this store.
+    /// A dispatcher for this store.
     #[must_use]
     pub fn new(store: Arc<S>, sink: Arc<O>) -> Self {
         Self {
@@ -41,7 +41,7 @@ impl<S: Store, O: Sink> DueDispatcher<S, O> {
         }
     }
 
-    /// A ticker in the place of one that has failed: it counts on in its figures.
+    /// A dispatcher in place of one that has failed: it goes on with its metrics.
     #[must_use]
     pub(crate) fn counting_in(mut self, dispatcher_metrics: Arc<DispatcherMetrics>) -> Self {
         self.dispatcher_metrics = dispatcher_metrics;

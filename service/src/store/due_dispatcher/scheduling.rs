@@ -1,10 +1,10 @@
-//! What a ticker decides, without doing any of it.
+//! Scheduling decisions of a due dispatcher, without I/O.
 
 use std::time::Duration;
 
 use super::IDLE;
 
-/// Messages in hand at once.
+/// The most messages in flight.
 pub(super) const IN_FLIGHT: usize = 2_048;
 
 /// Bytes of bodies in hand at once, but one message always.
@@ -22,7 +22,7 @@ const OF_A_LANE: usize = 256;
 /// Messages in hand for a line that has failed.
 const OF_A_LINE_IN_DOUBT: usize = 16;
 
-/// A line that has as many in hand as it may have, and none of them done for so long, is held like one that has failed.
+/// A full destination in which nothing succeeds for this long is held, as if it had failed.
 pub(super) const STUCK: Duration = Duration::from_secs(2);
 
 /// The shortest sleep: what is due within it is claimed together.
@@ -63,7 +63,7 @@ pub(super) enum LimitScope {
     Lane,
 }
 
-/// How it stands with a line, or with all lanes of an exchange together.
+/// The state of a destination, or of all lanes of an exchange together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ScopeState {
     pub(super) span: LimitScope,
