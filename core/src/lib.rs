@@ -20,7 +20,7 @@ mod topology;
 mod unreadable;
 mod waiting;
 
-pub use client::{Client, ClientOptions, QueueTotals, runtime};
+pub use client::{Client, ClientOptions, FakeClient, Published, QueueTotals, runtime};
 pub use connection::{
     Address, Addresses, Credentials, Login, Server, permission_for, permission_pattern,
 };

@@ -15,6 +15,7 @@ mod delivery_queue;
 mod engine;
 mod engine_time;
 mod failed_message;
+mod fake;
 mod handled_dedup;
 mod handler;
 mod handler_latency;
@@ -47,4 +48,5 @@ pub use subscription::{Delivery, Subscription};
 pub use tokens::Token;
 
 pub(crate) use engine::{OneByOneProgress, mutants};
+pub(crate) use fake::FakeConsumer;
 pub(crate) use message::Received;
