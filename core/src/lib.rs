@@ -31,8 +31,8 @@ pub use consumer::contract;
 #[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
 pub use consumer::service;
 pub use consumer::{
-    Attempt, Consumer, Decision, Delivery, ErrorClassifier, FailedMessage, FromMessage,
-    IntoOutcome, IntoOutcomes, InvalidBody, Json, Message, Messages, Pause, Retrier,
+    Attempt, Consumer, Decision, Delivery, ErrorClassifier, FailedMessage, FakeClient, FromMessage,
+    IntoOutcome, IntoOutcomes, InvalidBody, Json, Message, Messages, Pause, Published, Retrier,
     RunningConsumer, Signal, Simulation, Step, Subscription, Token, Trial, defer, extract, fatal,
     park, retry_after, undecodable,
 };

@@ -2,9 +2,10 @@
 
 use crate::{
     Addresses, Attempt, Browse, Client, ClientOptions, Consumer, Credentials, Decision, Delivery,
-    EraseWalk, Error, ErrorClassifier, Event, FailedMessage, Message, Messages, Outcome, Parked,
-    Plan, Policy, Publish, Record, Resend, Retrier, Rule, Rules, RunningConsumer, Server, Signal,
-    Simulation, Stats, StreamReader, Subscription, Token, Trial, Waiting, WaitingWalk,
+    EraseWalk, Error, ErrorClassifier, Event, FailedMessage, FakeClient, Message, Messages,
+    Outcome, Parked, Plan, Policy, Publish, Published, Record, Resend, Retrier, Rule, Rules,
+    RunningConsumer, Server, Signal, Simulation, Stats, StreamReader, Subscription, Token, Trial,
+    Waiting, WaitingWalk,
 };
 
 const fn is_send_and_sync<T: Send + Sync + 'static>() {}
@@ -24,6 +25,7 @@ const _: () = {
     is_send_and_sync::<Error>();
     is_send_and_sync::<Event>();
     is_send_and_sync::<FailedMessage>();
+    is_send_and_sync::<FakeClient>();
     is_send_and_sync::<ErrorClassifier>();
     is_send_and_sync::<WaitingWalk>();
     is_send_and_sync::<Message>();
@@ -33,6 +35,7 @@ const _: () = {
     is_send_and_sync::<Plan>();
     is_send_and_sync::<Policy>();
     is_send_and_sync::<Publish>();
+    is_send_and_sync::<Published>();
     is_send_and_sync::<Record>();
     is_send_and_sync::<Resend>();
     is_send_and_sync::<Retrier>();

@@ -18,6 +18,9 @@ impl Client {
     /// [`ClientOptions::end_when_refused`](crate::ClientOptions::end_when_refused).
     #[must_use]
     pub fn end(&self) -> Option<Error> {
+        if self.0.fake.is_some() {
+            return None;
+        }
         self.0.consuming.end().or_else(|| self.0.publishing.end())
     }
 
@@ -27,6 +30,9 @@ impl Client {
     /// Waits up to 20 seconds for the confirms of publishes in progress, unless the connection is lost, and up to 2 seconds in a memory or disk
     /// alarm. During and after this call, [`publish`](Self::publish) returns [`Closed`](crate::ErrorKind::Closed).
     pub async fn close(&self) {
+        if let Some(fake) = &self.0.fake {
+            fake.close();
+        }
         self.0.probe_connection.close().await;
         self.0.consuming.close().await;
         let _none_begins = self.published().await;

@@ -4,6 +4,7 @@
 //! acknowledgements would be stuck too.
 
 use std::{
+    any::Any,
     collections::HashMap,
     fmt,
     sync::{
@@ -47,6 +48,22 @@ use crate::{
 
 pub use runtime::runtime;
 pub use totals::QueueTotals;
+
+/// What the client of a test has in the place of a broker.
+pub(crate) trait BrokerSubstitute: Any + Send + Sync {
+    /// # Errors
+    /// Why the client is not healthy.
+    fn health(&self) -> Result<()>;
+
+    /// Confirms a message.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    fn publish(&self, message: Publish) -> Result<()>;
+
+    /// Consumers end at once, as with a broker.
+    fn close(&self);
+}
 
 /// How often the consumers of a client have found out why their connections were lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -155,7 +172,8 @@ struct Inner {
     /// Each publish reads it until its message is answered. The end writes it.
     publishes: RwLock<()>,
     metrics: Metrics,
-    parked_gauge: Arc<ParkedGauge>,
+    /// `None` without a broker.
+    parked_gauge: Option<Arc<ParkedGauge>>,
     probe_connection: Arc<ProbeConnection>,
     reconnects: Arc<AtomicU64>,
     /// Whether the broker has refused a second consumer on a channel.
@@ -168,6 +186,49 @@ struct Inner {
     probes: Arc<DeadLetterProbes>,
     /// Keyed by queue name.
     delayed: Mutex<HashMap<String, Arc<DelayQueues>>>,
+    /// What the client of a test has in the place of a broker.
+    fake: Option<Arc<dyn BrokerSubstitute>>,
+}
+
+impl Inner {
+    /// With default options.
+    fn new(
+        addresses: Arc<Addresses>,
+        server: Server,
+        [consuming, publishing]: [Arc<Link>; 2],
+        publisher: Publisher,
+    ) -> Self {
+        Self {
+            pid: std::process::id(),
+            probe_connection: Arc::new(ProbeConnection::new(&addresses)),
+            addresses,
+            options: ClientOptions::default(),
+            server,
+            consuming,
+            publishing,
+            publisher,
+            publishes: RwLock::default(),
+            metrics: Metrics::default(),
+            parked_gauge: None,
+            reconnects: Arc::default(),
+            one_consumer: AtomicBool::default(),
+            moves: AtomicU64::default(),
+            stops: AtomicU64::default(),
+            unreadable_waits: Semaphore::new(MOST_UNREADABLE_WAITS),
+            probes: Arc::default(),
+            delayed: Mutex::default(),
+            fake: None,
+        }
+    }
+
+    /// Whether this connection is open.
+    fn is_open(&self, link: &Link) -> bool {
+        let health = match &self.fake {
+            Some(fake) => fake.health(),
+            None => link.health(),
+        };
+        health.is_ok()
+    }
 }
 
 /// The labels of the two connections.
@@ -272,28 +333,27 @@ impl Client {
                 Arc::downgrade(&publishing),
             ]));
         }
-        let metrics = Metrics::default();
-        let probe_connection = Arc::new(ProbeConnection::new(&addresses));
-        Ok(Self(Arc::new(Inner {
-            pid: std::process::id(),
-            parked_gauge: ParkedGauge::new(metrics.depth(), &addresses, &probe_connection),
-            probe_connection,
-            addresses,
-            options,
-            server,
-            consuming,
-            publishing,
-            publisher,
-            publishes: RwLock::default(),
-            metrics,
-            reconnects,
-            one_consumer: AtomicBool::default(),
-            moves: AtomicU64::default(),
-            stops: AtomicU64::default(),
-            unreadable_waits: Semaphore::new(MOST_UNREADABLE_WAITS),
-            probes: Arc::default(),
-            delayed: Mutex::default(),
-        })))
+        let mut inner = Inner::new(addresses, server, [consuming, publishing], publisher);
+        inner.options = options;
+        inner.reconnects = reconnects;
+        inner.parked_gauge = Some(ParkedGauge::new(
+            inner.metrics.depth(),
+            &inner.addresses,
+            &inner.probe_connection,
+        ));
+        Ok(Self(Arc::new(inner)))
+    }
+
+    /// A client for tests, see [`FakeClient`](crate::FakeClient).
+    pub(crate) fn without_broker(fake: Arc<dyn BrokerSubstitute>) -> Self {
+        let link = || Arc::new(Link::without_broker());
+        let (consuming, publishing) = (link(), link());
+        let publisher = Publisher::without_broker(&publishing);
+        let addresses = Arc::new(Addresses::none());
+        let links = [consuming, publishing];
+        let mut inner = Inner::new(addresses, Server::fake(), links, publisher);
+        inner.fake = Some(fake);
+        Self(Arc::new(inner))
     }
 
     /// Whether both connections are open, and the broker reads what is published. Use it for a health check. Nothing is sent to the broker.
@@ -305,6 +365,9 @@ impl Client {
     /// because of a memory or disk alarm. RabbitMQ tells a connection of the alarm once it has published something.
     pub fn health(&self) -> Result<()> {
         self.same_process()?;
+        if let Some(fake) = &self.0.fake {
+            return fake.health();
+        }
         self.0.consuming.health()?;
         self.0.publishing.health()?;
         if self.0.publishing.is_blocked() {
@@ -333,7 +396,7 @@ impl Client {
             Error::new(ErrorKind::Closed, "the client is closed; connect a new one")
                 .with_source(why)
         })?;
-        let Some(limit) = message.timeout else {
+        let Some(limit) = message.timeout.filter(|_| self.0.fake.is_none()) else {
             return self.publish_now(message).await;
         };
         let published = async {
@@ -355,7 +418,10 @@ impl Client {
 
     async fn publish_now(&self, message: Publish) -> Result<()> {
         let Some(delay) = message.delay.filter(|delay| !delay.is_zero()) else {
-            return self.0.publisher.publish(message).await;
+            return match &self.0.fake {
+                Some(fake) => fake.publish(message),
+                None => self.0.publisher.publish(message).await,
+            };
         };
         let queue = message.queue().to_owned();
         let route = Strategy::RetryQueues
@@ -372,8 +438,11 @@ impl Client {
                 "a delay needs a queue as its target; publish to the default exchange",
             ));
         };
-        check_waiting(&self.0.server, self.0.options.queue_type)?;
         self.check_family(&queue)?;
+        if let Some(fake) = &self.0.fake {
+            return fake.publish(message);
+        }
+        check_waiting(&self.0.server, self.0.options.queue_type)?;
         let waits = self.waits(&queue);
         // A waiting queue routes to the work queue by name. If that does not exist, the message would be lost when its time is over.
         waits.ensure(&queue).await?;
@@ -448,11 +517,12 @@ impl Client {
     /// as the previous call.
     #[must_use]
     pub fn metrics_text(&self) -> String {
-        self.0.parked_gauge.refresh(&self.0.consuming);
-        let open = |link: &Link| link.health().is_ok();
+        if let Some(parked_gauge) = &self.0.parked_gauge {
+            parked_gauge.refresh(&self.0.consuming);
+        }
         self.0.metrics.text([
-            (CONSUME, open(&self.0.consuming)),
-            (PUBLISH, open(&self.0.publishing)),
+            (CONSUME, self.0.is_open(&self.0.consuming)),
+            (PUBLISH, self.0.is_open(&self.0.publishing)),
         ])
     }
 
@@ -590,6 +660,11 @@ impl Client {
         self.0.stops.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// What it has in the place of a broker, in a test.
+    pub(crate) fn fake(&self) -> Option<Arc<dyn BrokerSubstitute>> {
+        self.0.fake.clone()
+    }
+
     pub(crate) fn addresses(&self) -> &Arc<Addresses> {
         &self.0.addresses
     }
@@ -656,7 +731,9 @@ impl Client {
 
     /// Adds the number of messages parked for `queue` to the metrics.
     pub(crate) fn watch_parked(&self, queue: &str) {
-        self.0.parked_gauge.watch(queue);
+        if let Some(parked_gauge) = &self.0.parked_gauge {
+            parked_gauge.watch(queue);
+        }
     }
 }
 

@@ -133,6 +133,15 @@ impl Addresses {
         }
     }
 
+    /// None, for a client without a broker.
+    pub(crate) fn none() -> Self {
+        Self {
+            all: Vec::new(),
+            credentials: None,
+            cluster_check: ClusterCheck::default(),
+        }
+    }
+
     /// Whether [`from_env`](Self::from_env) reads addresses from the environment.
     pub(crate) fn are_in_env() -> bool {
         std::env::var_os(VARIABLE).is_some_and(|url| !url.to_string_lossy().trim().is_empty())

@@ -57,7 +57,7 @@ impl Connection {
                 }
             }
         }
-        Err(worst.unwrap_or_else(|| Error::new(ErrorKind::Unreachable, "there is no address")))
+        Err(worst.unwrap_or_else(no_broker))
     }
 
     /// Renews a secret that expires, as long as the connection lives.
@@ -82,6 +82,14 @@ impl Connection {
             }
         });
     }
+}
+
+/// The error of what needs a broker, for the client that has none: only that of a test has no addresses.
+pub(crate) fn no_broker() -> Error {
+    Error::new(
+        ErrorKind::Closed,
+        "this needs a broker, and a fake client has none",
+    )
 }
 
 /// The error of the host that got farther: a refused password says more than a host that does not answer.

@@ -43,6 +43,7 @@ pub(crate) use channel::{
     LINGER, OpenChannel, ask, is_one_channel_too_many, is_out_of_channels, passive_declare,
     passive_declare_checked,
 };
+pub(crate) use dial::no_broker;
 pub(crate) use error_mapping::{
     Operation, broker_says, closed_by_broker, consumer_timeout, is_crash, is_internal_error,
     is_locked, is_one_consumer_too_many, refusal, size_limit,

@@ -36,6 +36,15 @@ impl Server {
         }
     }
 
+    /// In the place of a broker, for a client that has none.
+    pub(crate) fn fake() -> Self {
+        Self {
+            product: "fake".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            cluster: String::new(),
+        }
+    }
+
     /// Whether the version is `major.minor` or later, whatever the product. A version that cannot be parsed counts as old.
     #[must_use]
     pub fn at_least(&self, major: u32, minor: u32) -> bool {

@@ -19,7 +19,12 @@ use tokio::{
 };
 use tracing::{debug, info, warn};
 
-use super::{Addresses, Connection, Server, limits::header_room, restart_on_panic::survives};
+use super::{
+    Addresses, Connection, Server,
+    dial::no_broker,
+    limits::{FRAME_MAX, header_room},
+    restart_on_panic::survives,
+};
 use crate::{Error, ErrorKind, Result, retry::format_duration};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -96,7 +101,8 @@ pub(crate) struct Link {
     state: watch::Receiver<LinkState>,
     set: Arc<watch::Sender<LinkState>>,
     frame_max: Arc<AtomicU32>,
-    supervisor: JoinHandle<()>,
+    /// `None` if there is no broker.
+    supervisor: Option<JoinHandle<()>>,
     /// Why another connection with the same login was refused, while this one may still be open. Work that needs a new connection cannot go
     /// on.
     reported: Mutex<Option<(DisconnectReason, Weak<Connection>)>>,
@@ -135,11 +141,31 @@ impl Link {
             state,
             set,
             frame_max,
-            supervisor,
+            supervisor: Some(supervisor),
             reported: Mutex::default(),
             ends_when_refused,
         };
         Ok((link, server))
+    }
+
+    /// One that never has a connection, because its client has no broker.
+    pub(crate) fn without_broker() -> Self {
+        let why = DisconnectReason::of(&no_broker());
+        let (set, state) = watch::channel(LinkState::Closed(Some(why)));
+        Self {
+            state,
+            set: Arc::new(set),
+            frame_max: Arc::new(AtomicU32::new(FRAME_MAX)),
+            supervisor: None,
+            reported: Mutex::default(),
+            ends_when_refused: false,
+        }
+    }
+
+    fn end_supervisor(&self) {
+        if let Some(supervisor) = &self.supervisor {
+            supervisor.abort();
+        }
     }
 
     fn reported(&self) -> MutexGuard<'_, Option<(DisconnectReason, Weak<Connection>)>> {
@@ -240,7 +266,7 @@ impl Link {
     /// Ends with the error that ended another link of the same client.
     pub(crate) async fn end_as(&self, error: &Error) {
         let disconnect_reason = DisconnectReason::of(error);
-        self.supervisor.abort();
+        self.end_supervisor();
         if let LinkState::Up(connection) = self
             .set
             .send_replace(LinkState::Closed(Some(disconnect_reason)))
@@ -303,7 +329,7 @@ impl Link {
 
     /// Closes the connection for good.
     pub(crate) async fn close(&self) {
-        self.supervisor.abort();
+        self.end_supervisor();
         if let LinkState::Up(connection) = self.set.send_replace(LinkState::Closed(None)) {
             connection.close().await;
         }
@@ -312,7 +338,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.supervisor.abort();
+        self.end_supervisor();
         if let LinkState::Up(connection) = self.set.send_replace(LinkState::Closed(None)) {
             connection.cut();
         }

@@ -15,6 +15,8 @@ mod delivery_queue;
 mod engine;
 mod engine_time;
 mod failed_message;
+mod fake_client;
+mod fake_consumer;
 mod handled_dedup;
 mod handler;
 mod handler_latency;
@@ -32,6 +34,7 @@ mod validate;
 pub use circuit_breaker::Pause;
 pub use engine::{AttemptLogLine, NextStep};
 pub use failed_message::FailedMessage;
+pub use fake_client::{FakeClient, Published};
 #[cfg(feature = "tower")]
 pub use handler::service;
 pub use handler::{

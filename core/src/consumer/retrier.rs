@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     Client, Error, ErrorKind, Result,
-    connection::passive_declare,
+    connection::{no_broker, passive_declare},
     publish::Job,
     retry::{CopyHeaders, Origin, Outcome, ParkReason, Policy, Rule, headers, waiting_headers_cut},
     telemetry::{Event, HOST},
@@ -124,6 +124,9 @@ impl Client {
     /// Those of [`Consumer::validate`] for the name of the queue, and [`ErrorKind::StrategyRefused`] if this broker cannot keep waiting
     /// messages safely.
     pub fn retrier(&self, queue: impl Into<String>) -> Result<Retrier> {
+        if self.fake().is_some() {
+            return Err(no_broker());
+        }
         Retrier::new(self.clone(), queue.into())
     }
 }

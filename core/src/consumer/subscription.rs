@@ -7,13 +7,14 @@ use std::{
     time::Duration,
 };
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, future::Either};
 use tokio::{sync::watch, time::sleep};
 use tracing::{debug, warn};
 
 use super::{
-    Consumer, Message, Token, delivery_queue::DeliveryQueue, handler::panic_text,
-    handler_latency::HandlerLatency, shell::Shell,
+    Consumer, Message, Token, delivery_queue::DeliveryQueue, fake_client::FakeBroker,
+    fake_consumer::FakeConsumer, handler::panic_text, handler_latency::HandlerLatency,
+    shell::Shell,
 };
 use crate::{
     Client, Error, ErrorKind, Result,
@@ -97,13 +98,19 @@ impl Subscription {
         let parks = options
             .has_dlx()
             .then(|| (client.clone(), options.queue.clone()));
-        let shell = Shell::subscribe(
-            options,
-            client,
-            Arc::clone(&delivery_queue),
-            counters.clone(),
-        )
-        .await?;
+        let shared = (Arc::clone(&delivery_queue), counters.clone());
+        let running = match FakeBroker::of(&client) {
+            None => Either::Left(
+                Shell::subscribe(options, client, shared.0, shared.1)
+                    .await?
+                    .run(),
+            ),
+            Some(fake) => {
+                let consumer = Arc::new(FakeConsumer::new(options, shared.0, shared.1)?);
+                fake.consume(&consumer)?;
+                Either::Right(consumer.run())
+            }
+        };
         if let Some((client, queue)) = parks {
             client.watch_parked(&queue);
         }
@@ -113,7 +120,7 @@ impl Subscription {
             ending,
         };
         tokio::spawn(async move {
-            if let Err(panic) = AssertUnwindSafe(shell.run()).catch_unwind().await {
+            if let Err(panic) = AssertUnwindSafe(running).catch_unwind().await {
                 end.broke(panic_text(&*panic));
             }
         });

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use lapin::{
     BasicProperties,
-    types::{AMQPValue, FieldTable},
+    types::{AMQPValue, FieldTable, ShortString},
 };
 
 use super::{Body, Job};
@@ -190,12 +190,11 @@ impl Publish {
         (self.exchange, self.routing_key, self.properties, self.body)
     }
 
-    /// The job, if the headers and properties fit into `room` bytes.
-    pub(super) fn into_job(
-        self,
-        room: usize,
-        done: Box<dyn FnOnce(Result<()>) + Send + Sync>,
-    ) -> Result<Job> {
+    /// Its exchange and routing key for AMQP, if it is valid and the headers and properties fit into `room` bytes.
+    ///
+    /// # Errors
+    /// Those of [`validate`](Self::validate), and [`ErrorKind::TooLarge`].
+    pub(crate) fn fitting(&self, room: usize) -> Result<(ShortString, ShortString)> {
         self.validate()?;
         let size = content_header_size(&self.properties);
         // A content header larger than one frame closes the connection, and everything unconfirmed on it is in doubt.
@@ -208,10 +207,23 @@ impl Publish {
                 ),
             ));
         }
+        Ok((
+            topology::name(&self.exchange)?,
+            topology::name(&self.routing_key)?,
+        ))
+    }
+
+    /// The job, if the headers and properties fit into `room` bytes.
+    pub(super) fn into_job(
+        self,
+        room: usize,
+        done: Box<dyn FnOnce(Result<()>) + Send + Sync>,
+    ) -> Result<Job> {
+        let (exchange, routing_key) = self.fitting(room)?;
         let body: Body = Arc::new(self.body);
         Ok(Job {
-            exchange: topology::name(&self.exchange)?,
-            routing_key: topology::name(&self.routing_key)?,
+            exchange,
+            routing_key,
             properties: Arc::new(self.properties),
             body,
             mandatory: self.mandatory,

@@ -51,6 +51,17 @@ pub(crate) struct Publisher {
 
 impl Publisher {
     pub(crate) fn new(link: &Arc<Link>) -> Self {
+        Self::with_lanes(link, |lane, jobs| {
+            tokio::spawn(publish_channel::run(lane, jobs));
+        })
+    }
+
+    /// One that publishes nothing, because its client has no broker.
+    pub(crate) fn without_broker(link: &Arc<Link>) -> Self {
+        Self::with_lanes(link, |_, _| {})
+    }
+
+    fn with_lanes(link: &Arc<Link>, start: impl Fn(Lane, mpsc::UnboundedReceiver<Task>)) -> Self {
         let (channels, stalls) = (
             Arc::<ChannelPool>::default(),
             Arc::new(StallDetector::new(LANES)),
@@ -64,7 +75,7 @@ impl Publisher {
                     stalls: Arc::clone(&stalls),
                     number,
                 };
-                tokio::spawn(publish_channel::run(lane, jobs));
+                start(lane, jobs);
                 sender
             })
             .collect();

@@ -68,6 +68,7 @@ impl Simulation {
 
     /// Records what happened to a message. A parked one was published just before.
     fn note(&mut self, event: Event) {
+        self.counters.note(&event);
         match event {
             Event::Retried { delay, .. } => self.steps.push_back(Step::Retried { delay }),
             Event::Deferred { delay, .. } => self.steps.push_back(Step::Deferred { delay }),

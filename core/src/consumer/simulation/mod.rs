@@ -21,7 +21,7 @@ use super::{
     engine::{Commands, Engine, IncomingDelivery, Input, Now, Setup},
 };
 use crate::{
-    BasicProperties, Error, ErrorKind, Publish, Result, Strategy,
+    BasicProperties, Publish, Result, Strategy,
     connection::USUAL_HEADER_ROOM,
     retry::{Counting, Origin, Outcome},
     telemetry::{Counters, HOST},
@@ -64,6 +64,7 @@ pub struct Simulation {
     parked: VecDeque<Message>,
     /// The steps that followed the last input.
     steps: VecDeque<Step>,
+    counters: Counters,
 }
 
 impl Simulation {
@@ -72,13 +73,18 @@ impl Simulation {
     /// # Errors
     /// Those of [`Consumer::validate`].
     pub fn new(consumer: Consumer) -> Result<Self> {
+        Self::counted(consumer, Counters::default())
+    }
+
+    /// Like [`new`](Self::new), and what happens is counted.
+    pub(super) fn counted(consumer: Consumer, counters: Counters) -> Result<Self> {
         consumer.validate()?;
         let setup = Setup {
             origin: Origin {
                 host: HOST.clone(),
                 app_version: String::new(),
             },
-            counters: Counters::default(),
+            counters: counters.clone(),
             counting: Counting::Header,
             nack_is_uncounted: true,
             is_classic: false,
@@ -100,6 +106,7 @@ impl Simulation {
             ready: VecDeque::new(),
             parked: VecDeque::new(),
             steps: VecDeque::new(),
+            counters,
         };
         simulation.feed(Input::Opened { session: SESSION });
         Ok(simulation)
@@ -110,24 +117,10 @@ impl Simulation {
     /// # Errors
     /// Those of [`Client::publish`](crate::Client::publish) for a message that cannot be published.
     pub fn publish(&mut self, message: Publish) -> Result<()> {
-        message.validate()?;
+        let (exchange, routing_key) = message.fitting(USUAL_HEADER_ROOM)?;
         let delay = message.delay.unwrap_or_default();
-        let (exchange, routing_key, properties, body) = message.into_parts();
-        let name = |text: &str| {
-            ShortString::try_new(text).map_err(|_| {
-                Error::new(
-                    ErrorKind::TooLarge,
-                    "the names of an exchange and a routing key must be at most 255 bytes",
-                )
-            })
-        };
-        self.send(
-            delay,
-            body,
-            properties,
-            name(&exchange)?,
-            name(&routing_key)?,
-        );
+        let (_, _, properties, body) = message.into_parts();
+        self.send(delay, body, properties, exchange, routing_key);
         Ok(())
     }
 
@@ -274,6 +267,14 @@ impl Simulation {
             ..IncomingDelivery::default()
         };
         self.queue.send(self.elapsed.saturating_add(delay), arrival);
+    }
+}
+
+impl Drop for Simulation {
+    /// Others may count on.
+    fn drop(&mut self) {
+        let left = i64::try_from(self.engine.outstanding()).unwrap_or(0);
+        self.counters.outstanding.dec_by(left);
     }
 }
 

@@ -1,11 +1,12 @@
 //! Runs a handler in a simulation.
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
 use super::{Simulation, Step};
 use crate::{
     Message,
     consumer::{Delivery, IntoOutcome, handler::HandlerRunner},
+    retry::Outcome,
 };
 
 /// One attempt of a handler in a simulation.
@@ -48,14 +49,30 @@ impl Simulation {
             classifier: self.options.error_classifier.clone(),
             timeout: self.options.handler_timeout,
         };
+        let handled = self.run_attempts(|message| {
+            let attempt = handling.attempt(message);
+            async { Ok::<_, Infallible>(attempt.await) }
+        });
+        let Ok(trials) = handled.await;
+        trials
+    }
+
+    /// Like [`run`](Self::run), for whoever runs the attempts in another way. An error of theirs ends it.
+    pub(in crate::consumer) async fn run_attempts<R, E>(
+        &mut self,
+        attempt: impl Fn(Message) -> R,
+    ) -> Result<Vec<Trial>, E>
+    where
+        R: Future<Output = Result<Outcome, E>>,
+    {
         let mut trials = Vec::new();
         while let Some(Delivery { token, message, .. }) = self.next() {
             let at = self.elapsed();
-            let outcome = handling.attempt(message.clone()).await;
+            let outcome = attempt(message.clone()).await?;
             if let Some(step) = self.settle(token, outcome) {
                 trials.push(Trial { message, at, step });
             }
         }
-        trials
+        Ok(trials)
     }
 }
