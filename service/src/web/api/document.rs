@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::LazyLock};
 
 use axum::response::Response;
-use schemars::{SchemaGenerator, generate::SchemaSettings};
+use schemars::{Schema, SchemaGenerator, generate::SchemaSettings, transform::RecursiveTransform};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -33,6 +33,12 @@ fn document(operations: Vec<Operation>) -> Value {
         settings.definitions_path = "/components/schemas".into();
         settings.meta_schema = None;
     });
+    // What may be left out has no default that could be sent.
+    let settings = settings.with_transform(RecursiveTransform(|schema: &mut Schema| {
+        if schema.get("default").is_some_and(Value::is_null) {
+            schema.remove("default");
+        }
+    }));
     // A field that may be null is always written, and need not be sent.
     let mut written = settings.clone().for_serialize().into_generator();
     let mut read = settings.for_deserialize().into_generator();

@@ -1,7 +1,7 @@
 //! What a program sends to have something done.
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::{super::job_request::JobRequest, problem::Problem};
 
@@ -39,14 +39,20 @@ pub(super) struct GroupJob {
     #[schemars(length(min = 1, max = 255))]
     queue: String,
     /// The messages.
-    #[serde(default)]
-    #[schemars(inner(regex(pattern = "^[0-9a-fA-F]{16}$")))]
+    #[serde(default, deserialize_with = "some")]
+    #[schemars(
+        with = "Vec<String>",
+        length(min = 1),
+        inner(regex(pattern = "^[0-9a-fA-F]{16}$"))
+    )]
     marks: Option<Vec<String>>,
     /// The group, if `marks` is left out.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "some")]
+    #[schemars(with = "String", length(min = 1))]
     fingerprint: Option<String>,
     /// How many messages it is about. If it is about another number, nothing is done (409). Required with `fingerprint`, and to drop more than ten.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "some")]
+    #[schemars(with = "usize")]
     expected_count: Option<usize>,
     /// Say what would be done, and do nothing.
     #[serde(default)]
@@ -64,7 +70,8 @@ pub(super) struct MessagesJob {
     #[schemars(length(min = 1), inner(regex(pattern = "^[0-9a-fA-F]{16}$")))]
     marks: Vec<String>,
     /// How many messages it is about. If it is about another number, nothing is done (409).
-    #[serde(default)]
+    #[serde(default, deserialize_with = "some")]
+    #[schemars(with = "usize")]
     expected_count: Option<usize>,
     /// Say what would be done, and do nothing.
     #[serde(default)]
@@ -102,7 +109,8 @@ pub(super) struct CloseJob {
     #[schemars(regex(pattern = "^[0-9a-f]{16}$"))]
     group: String,
     /// The group's fingerprint, for the history.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "some")]
+    #[schemars(with = "String")]
     fingerprint: Option<String>,
     /// Say what would be done, and do nothing.
     #[serde(default)]
@@ -134,6 +142,13 @@ pub(super) struct SearchJob {
     /// Say what would be done, and do nothing.
     #[serde(default)]
     dry_run: bool,
+}
+
+/// A field that is there has a value: a program that sends `null` may mean anything.
+fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
 }
 
 /// What a program sent, in the words that the page's forms use as well.
@@ -298,6 +313,10 @@ mod tests {
             (
                 r#"{"action": "drop", "queue": "q", "marks": 7}"#,
                 "invalid type",
+            ),
+            (
+                r#"{"action": "drop", "queue": "q", "marks": null}"#,
+                "invalid type: null",
             ),
             (
                 r#"{"action": "drop", "queue": "q", "fingerprint": "f", "expected_count": -1}"#,

@@ -19,6 +19,7 @@ pub(super) struct QueueQuery {
 #[serde(deny_unknown_fields)]
 pub(super) struct ActionsQuery {
     /// The work queue; without it all of them.
+    #[schemars(length(min = 1, max = 255))]
     pub(super) queue: Option<String>,
     /// How many at most. Without it 100.
     #[schemars(range(min = 1, max = 1000))]
@@ -35,6 +36,7 @@ pub(super) struct MessagesQuery {
     #[schemars(range(min = 1, max = 1000))]
     pub(super) limit: Option<usize>,
     /// Where the part begins: the `next` of the part before.
+    #[schemars(regex(pattern = r"^-?[0-9]{1,30}\."))]
     pub(super) cursor: Option<String>,
 }
 
