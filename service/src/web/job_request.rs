@@ -179,7 +179,12 @@ pub(super) async fn preview(
         work => work,
     };
     if work.marks().is_some_and(<[String]>::is_empty) {
-        return Err(Refusal::invalid(
+        let refuse = match fingerprint.is_empty() {
+            true => RefusalKind::Invalid,
+            false => RefusalKind::NotFound,
+        };
+        return Err(Refusal::new(
+            refuse,
             "No message was chosen: name some, or look through the queue first so that its messages are known by name.",
         ));
     }

@@ -33,7 +33,11 @@ pub(super) enum NewJob {
 /// Parked messages: those that `marks` names, or all of a group that the history knows.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(extend("oneOf" = [{"required": ["marks"]}, {"required": ["fingerprint"]}]))]
+#[schemars(extend("oneOf" = [
+    {"required": ["marks"], "properties": {"fingerprint": false}},
+    {"required": ["fingerprint", "expected_count"], "properties": {"marks": false}},
+    {"required": ["fingerprint", "dry_run"], "properties": {"marks": false, "expected_count": false, "dry_run": {"const": true}}},
+]))]
 pub(super) struct GroupJob {
     /// The work queue.
     #[schemars(length(min = 1, max = 255))]
@@ -89,9 +93,10 @@ pub(super) struct SilenceJob {
     #[schemars(length(min = 1))]
     fingerprint: String,
     /// For how long, such as `1h`, `8h`, `1d` or `7d`; at most `90d`.
+    #[schemars(regex(pattern = r"^([0-9]{1,3}(s|m|h)|([0-9]|[1-8][0-9]|90)d)$"))]
     duration: String,
     /// Why. 200 characters of it are kept.
-    #[schemars(length(min = 1))]
+    #[schemars(regex(pattern = r"\S"))]
     why: String,
     /// Say what would be done, and do nothing.
     #[serde(default)]
@@ -137,7 +142,7 @@ pub(super) struct SearchJob {
     #[schemars(length(min = 1, max = 255))]
     queue: String,
     /// The text, 3 to 200 bytes. Case is ignored.
-    #[schemars(length(min = 1, max = 200))]
+    #[schemars(length(min = 3, max = 200), regex(pattern = r"^\s*\S[\s\S]+\S\s*$"))]
     text: String,
     /// Say what would be done, and do nothing.
     #[serde(default)]

@@ -208,7 +208,7 @@ pub(super) fn operations() -> Vec<Operation> {
                     ..answer::<Job>(202, "The job has begun.")
                 },
             ],
-            refusals: &[Invalid, CountMismatch, TooLarge, UnsupportedMediaType],
+            refusals: &[Invalid, NotFound, CountMismatch, TooLarge, UnsupportedMediaType],
             handler: post(jobs::create),
         },
         read::<Job>(

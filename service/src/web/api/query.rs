@@ -45,7 +45,7 @@ pub(super) struct MessagesQuery {
 #[serde(deny_unknown_fields)]
 pub(super) struct SearchQuery {
     /// The text. Case is ignored.
-    #[schemars(length(min = 1, max = 200))]
+    #[schemars(length(min = 1, max = 200), regex(pattern = r"\S"))]
     pub(super) q: String,
     /// How many at most. Without it 100.
     #[schemars(range(min = 1, max = 1000))]
@@ -57,6 +57,7 @@ pub(super) struct SearchQuery {
 #[serde(deny_unknown_fields)]
 pub(super) struct ResultsQuery {
     /// How many results to leave out. Without it 0.
+    #[schemars(range(min = 0, max = 1_000_000))]
     pub(super) offset: Option<usize>,
     /// How many at most. Without it 100.
     #[schemars(range(min = 1, max = 1000))]
@@ -66,6 +67,8 @@ pub(super) struct ResultsQuery {
 /// Entries of a part of a list.
 const USUAL: usize = 100;
 const MOST: usize = 1_000;
+/// More results no job has.
+const MOST_LEFT_OUT: usize = 1_000_000;
 
 /// How many entries are wanted.
 pub(super) fn limit(said: Option<usize>) -> Result<usize, Problem> {
@@ -73,6 +76,14 @@ pub(super) fn limit(said: Option<usize>) -> Result<usize, Problem> {
         None => Ok(USUAL),
         Some(limit @ 1..=MOST) => Ok(limit),
         Some(_) => Err(Problem::invalid("`limit` must be 1 to 1000.")),
+    }
+}
+
+/// How many entries to leave out.
+pub(super) fn offset(said: Option<usize>) -> Result<usize, Problem> {
+    match said.unwrap_or(0) {
+        offset @ 0..=MOST_LEFT_OUT => Ok(offset),
+        _ => Err(Problem::invalid("`offset` must be 0 to 1000000.")),
     }
 }
 

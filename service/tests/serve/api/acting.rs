@@ -103,9 +103,11 @@ async fn a_job_of_a_program_touches_what_it_was_shown_and_nothing_else() {
         assert!(texts(&results)[0].contains("it is not there"), "{results}");
 
         // A look, a search, a silence, and the end of an incident.
+        let third = messages["messages"][2]["message_id"].as_str().unwrap();
+        let kept = format!("TULIPS {}\"", &third[1..]);
         let (job, _) = olga.does(&json!({"action": "look", "queue": "orders"})).await;
         assert_eq!(job["done"], 13, "{job}");
-        let (_, results) = olga.does(&json!({"action": "search", "queue": "orders", "text": "TULIPS 7"})).await;
+        let (_, results) = olga.does(&json!({"action": "search", "queue": "orders", "text": kept})).await;
         assert_eq!(results["results"].as_array().unwrap().len(), 1, "{results}");
         let (_, results) = olga.does(&json!({"action": "search", "queue": "orders", "text": "pw-1"})).await;
         assert_eq!(results["results"], json!([]), "what is masked is not found");
@@ -159,7 +161,7 @@ async fn a_job_of_a_program_touches_what_it_was_shown_and_nothing_else() {
         let shown = ada.post(&shown).await.json;
         assert_eq!((&shown["is_count_required"], &shown["count"]), (&json!(true), &json!(13)));
         let refused = ada.post(&drop_all).await;
-        assert_eq!((refused.status, refused.code()), (400, "invalid_request"));
+        assert_eq!((refused.status, refused.code()), (409, "count_mismatch"));
         assert!(refused.detail().contains("\"expected_count\": 13"), "{}", refused.json);
         depth(&amqp, "orders.parked", 13).await;
         let mut counted = drop_all.clone();

@@ -57,9 +57,12 @@ pub(in super::super) async fn create(
     };
     let count = work.count();
     if expected_count.is_none() && (is_group || work.is_counted()) {
-        return Err(Problem::invalid(format!(
-            "Nothing was done: this is about {count} messages. Look at them with `\"dry_run\": true`, and then send `\"expected_count\": {count}`."
-        )));
+        return Err(Problem::count_mismatch(
+            count,
+            format!(
+                "Nothing was done: this is about {count} messages. Look at them with `\"dry_run\": true`, and then send `\"expected_count\": {count}`."
+            ),
+        ));
     }
     expects(expected_count, count)?;
     let queue = &asked.queue;
@@ -99,7 +102,7 @@ pub(in super::super) async fn results(
     ApiPath(id): ApiPath<String>,
     ApiQuery(asked): ApiQuery<ResultsQuery>,
 ) -> Result<Response, Problem> {
-    let (offset, limit) = (asked.offset.unwrap_or(0), query::limit(asked.limit)?);
+    let (offset, limit) = (query::offset(asked.offset)?, query::limit(asked.limit)?);
     let outcomes = match page.jobs.find(&id) {
         Some(job) => job.state().outcomes,
         None => PastJob::find(&page, &id)?.outcomes(),
