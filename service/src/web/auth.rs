@@ -89,6 +89,30 @@ pub(super) fn entry(
     )
 }
 
+/// The token that a program sends with its request (RFC 6750); `None` where something else says who asks: a proxy that has signed somebody in, or
+/// a cookie. A proxy may send tokens of its own, which are none of this page.
+pub(super) fn bearer<'h>(
+    page: &Configuration,
+    peer: IpAddr,
+    headers: &'h HeaderMap,
+) -> Option<&'h str> {
+    let is_of_proxy = page.proxy.as_ref().is_some_and(|proxy| {
+        let mut users = headers.get_all(proxy.user.as_str()).into_iter();
+        proxy.is_at(peer) && users.any(|user| !user.as_bytes().trim_ascii().is_empty())
+    });
+    if is_of_proxy || page.tokens.is_empty() {
+        return None;
+    }
+    let mut all = headers.get_all(header::AUTHORIZATION).into_iter();
+    let said = all.next()?.to_str().ok()?;
+    let (scheme, token) = said.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("bearer") {
+        return None;
+    }
+    // Of two nobody knows which one is meant: the empty one is nobody's.
+    Some(all.next().map_or(token.trim(), |_| ""))
+}
+
 /// The one whose token this is.
 pub(super) fn with_token<'c>(page: &'c Configuration, said: &str) -> Option<&'c Token> {
     let is = |token: &&Token| {
@@ -181,6 +205,41 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_programs_token_is_read_where_nothing_else_says_who_asks() {
+        let token = Token {
+            name: "ann".to_owned(),
+            role: Role::Operator,
+            file: "/nowhere".into(),
+        };
+        let mut page = Configuration {
+            tokens: vec![token],
+            ..Configuration::default()
+        };
+        let said = |page: &Configuration, pairs: &[(&'static str, &str)]| {
+            bearer(page, HERE, &headers(pairs)).map(str::to_owned)
+        };
+        for (value, expected) in [
+            ("Bearer t-1", Some("t-1")),
+            ("bearer  t-1 ", Some("t-1")),
+            ("Basic dDox", None),
+            ("Bearer", None),
+        ] {
+            let read = said(&page, &[("authorization", value)]);
+            assert_eq!(read.as_deref(), expected, "{value}");
+        }
+        let mut twice = headers(&[("authorization", "Bearer t-1")]);
+        twice.append(header::AUTHORIZATION, "Bearer t-2".parse().unwrap());
+        assert_eq!(bearer(&page, HERE, &twice), Some(""));
+        let proxied = [("authorization", "Bearer t-1"), ("x-forwarded-user", "bob")];
+        assert_eq!(said(&page, &proxied).as_deref(), Some("t-1"));
+        page.proxy = toml::from_str("addresses = [\"127.0.0.1\"]\nroles = {}").ok();
+        assert_eq!(said(&page, &proxied), None, "the proxy says who asks");
+        assert_eq!(said(&page, &proxied[..1]).as_deref(), Some("t-1"));
+        page.tokens.clear();
+        assert_eq!(said(&page, &proxied[..1]), None);
     }
 
     #[test]

@@ -66,11 +66,22 @@ impl<'a> MaskCache<'a> {
 /// A body as people see it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct ShownBody {
-    /// What it is, as `JSON`, and its size.
-    pub(super) what: String,
+    /// What it is, as `JSON`; nothing of a body that is hidden altogether.
+    pub(super) format: Option<&'static str>,
+    /// Its bytes.
+    pub(super) size: usize,
     pub(super) text: String,
     /// What to know of it.
     pub(super) remark: String,
+}
+
+impl ShownBody {
+    /// What it is, and its size.
+    pub(super) fn what(&self) -> String {
+        let size = format!("{} bytes", self.size);
+        self.format
+            .map_or_else(|| size.clone(), |format| format!("{format}, {size}"))
+    }
 }
 
 impl QueueMasks {
@@ -99,10 +110,9 @@ impl QueueMasks {
 
     /// The body, decoded as its properties say or as it looks.
     pub(super) fn body(&self, body: &[u8], properties: &BasicProperties) -> ShownBody {
-        let size = format!("{} bytes", body.len());
         if self.body {
             return ShownBody {
-                what: size,
+                size: body.len(),
                 remark: "Bodies of this queue are hidden from you.".to_owned(),
                 ..ShownBody::default()
             };
@@ -119,7 +129,7 @@ impl QueueMasks {
             content_encoding: encoding.as_deref(),
         };
         let decoded = decode(body, hints, None);
-        let what = format!("{}, {size}", decoded.format.name());
+        let format = Some(decoded.format.name());
         let mut remark = match &decoded.truncation {
             Some(end) => format!(
                 "It breaks off in {} at byte {}: {}",
@@ -177,7 +187,8 @@ impl QueueMasks {
             },
         };
         ShownBody {
-            what,
+            format,
+            size: body.len(),
             text: cut(&text, MOST),
             remark,
         }

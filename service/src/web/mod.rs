@@ -1,4 +1,4 @@
-//! A page for people: what failed, what waits, what was parked, and what to do about it.
+//! A page for people, and an API for programs: what failed, what waits, what was parked, and what to do about it.
 //!
 //! ```text
 //!  history's index ─► lists, groups, plot          (no message is read to draw them)
@@ -7,20 +7,28 @@
 //!  a form ─► confirmation: these messages ─► job ─► progress, a result for each
 //! ```
 //!
-//! It is made on the server and needs no script. Whoever may not do something does not see its button, and is refused all the same.
+//! The page is made on the server and needs no script; the API ([`api`]) says the same as JSON. Whoever may not do something does not see its
+//! button, and is refused all the same.
 
+mod api;
 mod auth;
 mod body;
 mod chart;
 mod configuration;
 mod csrf;
+mod job_request;
 mod jobs;
 mod notes_cache;
 mod parked_depths_cache;
+mod parked_message;
+mod past_job;
+mod queue_lists;
+mod refusal;
 mod relative_time;
 mod request;
 mod sign_in_limiter;
 mod view;
+mod waiting_list;
 
 use std::sync::Arc;
 
@@ -32,12 +40,14 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
+use retryrmq::Client;
 use tokio::sync::Semaphore;
 
 pub use configuration::{Configuration, Mask, Proxy, Role, Token};
 use jobs::Jobs;
 use notes_cache::NotesCache;
 use parked_depths_cache::ParkedDepthsCache;
+use refusal::{Refusal, RefusalKind};
 use sign_in_limiter::SignInLimiter;
 
 use crate::{
@@ -96,6 +106,11 @@ impl Page {
     fn service_config(&self) -> Arc<ServiceConfig> {
         self.config_watcher.service_config()
     }
+
+    fn client(&self) -> Result<Client, Refusal> {
+        let client = self.health.client();
+        client.ok_or_else(|| Refusal::unavailable("The broker has not been reached yet."))
+    }
 }
 
 /// Bytes of a form, but for the messages that it names.
@@ -127,6 +142,7 @@ pub(crate) fn routes(page: Page) -> Router {
         .route("/confirm", post(view::confirm))
         .route("/jobs", get(view::jobs).post(view::begin))
         .route("/jobs/{id}", get(view::job))
+        .nest(api::ROOT, api::routes())
         .layer(DefaultBodyLimit::max(most))
         .layer(from_fn_with_state(places, limit_requests))
         .merge(sign_in)
@@ -141,6 +157,10 @@ async fn limit_requests(
 ) -> Response {
     match places.try_acquire() {
         Ok(_place) => next.run(request).await,
+        Err(_) if request.uri().path().starts_with(api::ROOT) => {
+            let why = "Too many requests are being answered. Try again in a moment.";
+            api::Problem::new(RefusalKind::Unavailable, why).into_response()
+        }
         Err(_) => {
             let why = "Too many requests are being answered. Load the page again in a moment.\n";
             (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")], why).into_response()

@@ -18,6 +18,7 @@ use super::{
     auth::{self, SignInResult, User},
     configuration::Role,
     csrf,
+    refusal::Refusal,
 };
 use crate::ServiceConfig;
 
@@ -72,7 +73,8 @@ impl Layout {
     }
 }
 
-const MAY_NOT: &str = "You may look at this, and not do that: your role does not allow it.";
+pub(super) const MAY_NOT: &str =
+    "You may look at this, and not do that: your role does not allow it.";
 
 /// What people are told where there is nothing else to show.
 #[derive(Template)]
@@ -133,14 +135,14 @@ impl FromRequestParts<Page> for RequestContext {
     }
 }
 
-fn peer(parts: &Parts) -> IpAddr {
+pub(super) fn peer(parts: &Parts) -> IpAddr {
     let info = parts.extensions.get::<ConnectInfo<SocketAddr>>();
     // Without it nobody is near.
     info.map_or(Ipv4Addr::UNSPECIFIED.into(), |info| info.0.ip())
 }
 
 impl RequestContext {
-    fn of(parts: &Parts, page: &Page) -> Self {
+    pub(super) fn of(parts: &Parts, page: &Page) -> Self {
         let text = |name: &str| {
             parts
                 .headers
@@ -206,6 +208,14 @@ impl RequestContext {
     }
 
     pub(super) fn guard(&self, headers: &mut HeaderMap) {
+        Self::protect(headers);
+        if let (cookie, true) = &self.cookie {
+            set_cookie(headers, &self.keep(csrf::COOKIE, cookie, None));
+        }
+    }
+
+    /// Keeps an answer from being used by others.
+    pub(super) fn protect(headers: &mut HeaderMap) {
         for (name, value) in [
             (
                 header::CONTENT_SECURITY_POLICY,
@@ -218,9 +228,6 @@ impl RequestContext {
             (header::REFERRER_POLICY, "same-origin"),
         ] {
             headers.insert(name, HeaderValue::from_static(value));
-        }
-        if let (cookie, true) = &self.cookie {
-            set_cookie(headers, &self.keep(csrf::COOKIE, cookie, None));
         }
     }
 
@@ -302,6 +309,10 @@ impl WebRequest {
 
     pub(super) fn refuse(&self, status: StatusCode, why: &str) -> Response {
         self.context.refuse(Some(&self.web_user), status, why)
+    }
+
+    pub(super) fn refuse_with(&self, refusal: &Refusal) -> Response {
+        self.refuse(refusal.kind.status(), &refusal.sentence)
     }
 
     /// Has whoever came by another site ask for the page once more, from here.

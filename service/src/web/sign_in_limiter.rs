@@ -8,7 +8,7 @@ use std::{
 };
 
 use retryrmq_operator::http_server::network;
-use tokio::time::Instant;
+use tokio::{sync::Mutex as Turn, time::Instant};
 
 /// What a wrong token costs.
 const COST: Duration = Duration::from_secs(1);
@@ -19,12 +19,35 @@ const BURST: u32 = 5;
 #[derive(Clone, Debug, Default)]
 pub(super) struct SignInLimiter {
     next_attempts: Arc<Mutex<HashMap<IpAddr, Instant>>>,
+    /// One token is looked at at a time: until it is known to be right it is charged, and programs send many right ones at once.
+    turn: Arc<Turn<()>>,
 }
 
+/// The client has tried too many wrong tokens: the one that it sent was not looked at.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TooManyTries;
+
 impl SignInLimiter {
+    /// Looks at a token of a client: `find` gives what is known by it, and nothing for a wrong one, which costs.
+    pub(super) async fn attempt<T>(
+        &self,
+        client: IpAddr,
+        find: impl FnOnce() -> Option<T>,
+    ) -> Result<Option<T>, TooManyTries> {
+        let _turn = self.turn.lock().await;
+        if !self.charge(client) {
+            return Err(TooManyTries);
+        }
+        let found = find();
+        if found.is_some() {
+            self.refund(client);
+        }
+        Ok(found)
+    }
+
     /// Charges a client for a try, before it is known whether the token is wrong: many may be tried at the same time. `false` if it has to
     /// wait first.
-    pub(super) fn charge(&self, client: IpAddr) -> bool {
+    fn charge(&self, client: IpAddr) -> bool {
         let now = Instant::now();
         let mut next_attempts = self
             .next_attempts
@@ -40,7 +63,7 @@ impl SignInLimiter {
     }
 
     /// The token was right.
-    pub(super) fn refund(&self, client: IpAddr) {
+    fn refund(&self, client: IpAddr) {
         let mut next_attempts = self
             .next_attempts
             .lock()
@@ -80,12 +103,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn right_tokens_cost_nothing() {
+    async fn right_tokens_cost_nothing_however_many_come_at_once() {
         let limiter = SignInLimiter::default();
         let client = "192.0.2.1".parse().unwrap();
-        for _ in 0..100 {
-            assert!(limiter.charge(client));
-            limiter.refund(client);
+        let all = (0..100).map(|number| limiter.attempt(client, move || Some(number)));
+        let all = futures_util::future::join_all(all).await;
+        assert!(all.iter().all(|found| matches!(found, Ok(Some(_)))));
+        let wrong = async || limiter.attempt(client, || None::<()>).await;
+        for _ in 0..5 {
+            assert_eq!(wrong().await, Ok(None));
         }
+        assert_eq!(wrong().await, Err(TooManyTries));
+        let right = limiter.attempt(client, || Some(())).await;
+        assert_eq!(right, Err(TooManyTries), "it is not looked at");
     }
 }

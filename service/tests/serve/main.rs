@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 mod alerting;
+mod api;
 mod browser;
 mod delayed;
 mod ending;

@@ -59,13 +59,18 @@ impl JobKind {
 
     /// How many messages it is about, where that is known.
     pub(in super::super) fn count(&self) -> usize {
+        self.marks().map_or(0, <[String]>::len)
+    }
+
+    /// The messages that it names; nothing of a job that names none.
+    pub(in super::super) fn marks(&self) -> Option<&[String]> {
         match self {
             Self::Replay(marks)
             | Self::Drop(marks)
             | Self::Restore(marks)
             | Self::Cancel(marks)
-            | Self::Flush(marks) => marks.len(),
-            Self::Silence(_) | Self::Close { .. } | Self::Look | Self::Search(_) => 0,
+            | Self::Flush(marks) => Some(marks),
+            Self::Silence(_) | Self::Close { .. } | Self::Look | Self::Search(_) => None,
         }
     }
 }

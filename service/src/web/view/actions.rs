@@ -1,7 +1,5 @@
 //! Doing something: first what it would touch, then exactly that, as a job.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
-
 use askama::Template;
 use axum::{
     Form,
@@ -15,28 +13,18 @@ use retryrmq::terminal_escape;
 use super::{
     super::{
         Page,
-        jobs::{Job, JobKind, MessageOutcome, Progress, marks, taken_out},
+        job_request::{self, JobRequest, Stage, preview},
+        jobs::{Job, JobKind, MessageOutcome, Progress, marks},
         notes_cache::sentence,
+        past_job::PastJob,
         relative_time::RelativeTime,
         request::{Layout, WebRequest},
     },
     Row,
 };
-use crate::{
-    alerts::Silence,
-    history::{Event, HistoryAction},
-    store::Store,
-    stored_messages::walk,
-};
 
-/// Messages that a confirmation names one by one.
-const SHOWN: usize = 50;
-/// Somebody who drops more than these types their number.
-const TYPED_ABOVE: usize = 10;
 /// Results of a job on its page.
 const RESULTS: usize = 1_000;
-/// The longest silence.
-const LONGEST: Duration = Duration::from_secs(90 * 86_400);
 
 /// A form: `mark` may come several times.
 type FormFields = Vec<(String, String)>;
@@ -70,99 +58,47 @@ pub(in super::super) async fn confirm(
     web_request: WebRequest,
     Form(pairs): Form<FormFields>,
 ) -> Response {
-    let work = match read(&pairs, web_request.web_user.name.as_str(), true) {
+    let request = read(&pairs);
+    let work = match request.kind(&web_request.web_user.name, Stage::Choosing) {
         Ok(work) => work,
-        Err(why) => return web_request.refuse(StatusCode::BAD_REQUEST, &why),
+        Err(refusal) => return web_request.refuse_with(&refusal),
     };
     if let Err(refused) = web_request.may(work.role(), first(&pairs, "word")) {
         return *refused;
     }
-    let (queue, fingerprint) = (first(&pairs, "queue"), first(&pairs, "fingerprint"));
-    let (index, now) = (page.history.index(), Timestamp::now());
-    let known = match &work {
-        JobKind::Replay(_) | JobKind::Drop(_) => {
-            let print = Some(fingerprint).filter(|print| !print.is_empty());
-            index.parked_events(queue, print)
-        }
-        JobKind::Cancel(marks) | JobKind::Flush(marks) => {
-            let waits = index.waits(now).into_iter().map(|(_, wait)| wait);
-            let mut waits: Vec<_> = waits.filter(|wait| wait.queue == queue).collect();
-            if let Some(store) = &page.store {
-                waits.extend(stored(store.as_ref(), queue, marks).await);
-            }
-            waits
-        }
-        _ => Vec::new(),
-    };
-    // Those that were ticked, or the whole group.
-    let ticked = match &work {
-        JobKind::Replay(marks)
-        | JobKind::Drop(marks)
-        | JobKind::Cancel(marks)
-        | JobKind::Flush(marks) => marks.clone(),
-        _ => Vec::new(),
-    };
-    let mut meant = ticked;
-    if meant.is_empty() && !fingerprint.is_empty() {
-        meant = known
-            .iter()
-            .filter_map(|event| event.mark.clone())
-            .collect();
-    }
-    let is_of_messages = matches!(
+    let is_confirmed = matches!(
         work,
-        JobKind::Replay(_) | JobKind::Drop(_) | JobKind::Cancel(_) | JobKind::Flush(_)
+        JobKind::Replay(_)
+            | JobKind::Drop(_)
+            | JobKind::Cancel(_)
+            | JobKind::Flush(_)
+            | JobKind::Silence(_)
     );
-    if !is_of_messages && !matches!(work, JobKind::Silence(_)) {
+    if !is_confirmed {
         return web_request.refuse(StatusCode::BAD_REQUEST, "This needs no confirmation.");
     }
-    if is_of_messages && meant.is_empty() {
-        return web_request.refuse(
-            StatusCode::BAD_REQUEST,
-            "No message was chosen: tick some, or look through the queue first so that its messages are known by name.",
-        );
-    }
-    let chosen: HashSet<&str> = meant.iter().map(String::as_str).collect();
-    let named = known
-        .iter()
-        .filter(|event| chosen.contains(Event::text(&event.mark)));
-    let notes = page.notes_cache.about(page.health.client(), queue).await;
+    let preview = match preview(&page, &request, work).await {
+        Ok(preview) => preview,
+        Err(refusal) => return web_request.refuse_with(&refusal),
+    };
+    let (work, now) = (preview.work, Timestamp::now());
+    let messages = preview.messages.iter();
     web_request.show(&Confirm {
-        note: notes.about(fingerprint).map(sentence),
+        note: preview.note.as_ref().map(sentence),
         layout: web_request.layout(format!(
             "{} in {}",
             work.word(),
-            terminal_escape::line(queue)
+            terminal_escape::line(&request.queue)
         )),
         work: work.word(),
-        queue: queue.to_owned(),
-        fingerprint: fingerprint.to_owned(),
-        rows: named.take(SHOWN).map(|event| Row::of(event, now)).collect(),
-        count: meant.len(),
+        rows: messages.map(|event| Row::of(event, now)).collect(),
+        count: work.count(),
         keep_dropped: web_request.service_config.page().keep_dropped.to_string(),
-        is_count_typed: is_count_typed(&work, meant.len()),
-        marks: meant.join(","),
+        is_count_typed: work.is_counted(),
+        marks: work.marks().unwrap_or_default().join(","),
+        queue: request.queue,
+        fingerprint: request.fingerprint,
     })
-}
-
-/// Those of the marks that wait in the store, as far as they are shown; none where it does not answer.
-async fn stored(store: &impl Store, queue: &str, marks: &[String]) -> Vec<Arc<Event>> {
-    let mut found = Vec::new();
-    let walked = walk(store, Some(queue), |listed| {
-        let event = Event::to_stored_message(HistoryAction::Other, &listed.message);
-        if event.mark.as_ref().is_some_and(|mark| marks.contains(mark)) {
-            found.push(Arc::new(event));
-        }
-        found.len() < SHOWN.min(marks.len())
-    });
-    match walked.await {
-        Ok(()) => found,
-        Err(_) => Vec::new(),
-    }
-}
-
-fn is_count_typed(work: &JobKind, count: usize) -> bool {
-    matches!(work, JobKind::Drop(_)) && count > TYPED_ABOVE
 }
 
 /// Begins what was confirmed.
@@ -171,99 +107,38 @@ pub(in super::super) async fn begin(
     web_request: WebRequest,
     Form(pairs): Form<FormFields>,
 ) -> Response {
-    let work = match read(&pairs, web_request.web_user.name.as_str(), false) {
+    let request = read(&pairs);
+    let work = match request.kind(&web_request.web_user.name, Stage::Complete) {
         Ok(work) => work,
-        Err(why) => return web_request.refuse(StatusCode::BAD_REQUEST, &why),
+        Err(refusal) => return web_request.refuse_with(&refusal),
     };
     if let Err(refused) = web_request.may(work.role(), first(&pairs, "word")) {
         return *refused;
     }
-    if let JobKind::Drop(marks) = &work
-        && is_count_typed(&work, marks.len())
-        && first(&pairs, "count").trim() != marks.len().to_string()
-    {
-        let count = marks.len();
-        let why = format!(
-            "Nothing was dropped: to drop {count} messages, type {count}. Go back, and do it once more."
-        );
-        return web_request.refuse(StatusCode::BAD_REQUEST, &why);
+    let (user, service_config) = (&web_request.web_user, &web_request.service_config);
+    let count = first(&pairs, "count").trim().parse().ok();
+    match job_request::begin(&page, user, service_config, &request.queue, work, count) {
+        Ok(job) => Redirect::to(&format!("/jobs/{}", job.id)).into_response(),
+        Err(refusal) => web_request.refuse_with(&refusal),
     }
-    let Some(client) = page.health.client() else {
-        return web_request.refuse(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "The broker has not been reached yet.",
-        );
-    };
-    let queue = first(&pairs, "queue");
-    let service_config = Arc::clone(&web_request.service_config);
-    let job = page.jobs.begin(
-        client,
-        work,
-        queue,
-        &web_request.web_user.name,
-        service_config,
-    );
-    Redirect::to(&format!("/jobs/{}", job.id)).into_response()
 }
 
 /// What a form asks for.
-fn read(pairs: &FormFields, author: &str, is_first: bool) -> Result<JobKind, String> {
-    let queue = first(pairs, "queue");
-    if queue.is_empty() || queue.len() > 255 {
-        return Err("The form names no queue.".to_owned());
-    }
+fn read(pairs: &FormFields) -> JobRequest {
     let all = pairs
         .iter()
         .filter(|(name, _)| name == "mark" || name == "marks");
     let all: Vec<&str> = all.map(|(_, value)| value.as_str()).collect();
-    let marks = marks(&all.join(","));
-    let named = |make: fn(Vec<String>) -> JobKind| match (marks.is_empty(), is_first) {
-        (true, false) => Err("No message was chosen.".to_owned()),
-        _ => Ok(make(marks.clone())),
-    };
-    match first(pairs, "work") {
-        "replay" => named(JobKind::Replay),
-        "drop" => named(JobKind::Drop),
-        "restore" => named(JobKind::Restore),
-        "cancel" => named(JobKind::Cancel),
-        "flush" => named(JobKind::Flush),
-        "look" => Ok(JobKind::Look),
-        "search" => match first(pairs, "text").trim() {
-            text if (3..=200).contains(&text.len()) => Ok(JobKind::Search(text.to_owned())),
-            _ => Err("What is looked for must have 3 to 200 bytes.".to_owned()),
-        },
-        "close" => match first(pairs, "group") {
-            group if group.len() == 16 => Ok(JobKind::Close {
-                group: group.to_owned(),
-                fingerprint: first(pairs, "fingerprint").chars().take(100).collect(),
-            }),
-            _ => Err("The form names no incident.".to_owned()),
-        },
-        "silence" if is_first => Ok(JobKind::Silence(Silence::default())),
-        "silence" => {
-            let length = retryrmq::parse_duration(first(pairs, "length"));
-            let length = length
-                .ok()
-                .filter(|length| *length <= LONGEST)
-                .ok_or("How long? Say it as 1h, 8h, 1d or 7d, up to 90d.")?;
-            // Without one it would be the whole queue that nobody hears of.
-            let fingerprint = first(pairs, "fingerprint");
-            if fingerprint.is_empty() {
-                return Err("The form names no group.".to_owned());
-            }
-            let silence = Silence {
-                id: "page".to_owned(), // the job's takes its place
-                queue: Some(queue.to_owned()),
-                fingerprint: Some(fingerprint.to_owned()),
-                until: Timestamp::now() + length,
-                author: author.to_owned(),
-                why: first(pairs, "why").trim().chars().take(200).collect(),
-                ..Silence::default()
-            };
-            silence.check()?;
-            Ok(JobKind::Silence(silence))
-        }
-        _ => Err("The form does not say what to do.".to_owned()),
+    let text = |name: &str| first(pairs, name).to_owned();
+    JobRequest {
+        action: text("work"),
+        queue: text("queue"),
+        fingerprint: text("fingerprint"),
+        marks: marks(&all.join(",")),
+        group: text("group"),
+        text: text("text"),
+        length: text("length"),
+        why: text("why"),
     }
 }
 
@@ -399,43 +274,16 @@ pub(in super::super) async fn job(
 
 /// A job of another replica, or of before a restart.
 fn of_history(page: &Page, id: &str, web_request: &WebRequest, now: Timestamp) -> Response {
-    let actions = page
-        .history
-        .index()
-        .actions(|action| action.job.as_deref() == Some(id), usize::MAX);
-    let Some(last) = actions.first() else {
-        return web_request.refuse(
-            StatusCode::NOT_FOUND,
-            "The history knows of nothing that this job did. It may run in another service: load this page again in a moment.",
-        );
+    let past = match PastJob::find(page, id) {
+        Ok(past) => past,
+        Err(refusal) => return web_request.refuse_with(&refusal),
     };
-    let outcomes: Vec<_> = actions
-        .iter()
-        .take(RESULTS)
-        .map(|action| {
-            OutcomeRow::of(&MessageOutcome {
-                mark: Event::text(&action.mark).to_owned(),
-                message_id: action.message_id.clone(),
-                went_well: true,
-                text: match action.event {
-                    HistoryAction::Replayed => format!("replayed to {}", Event::text(&action.to)),
-                    HistoryAction::Dropped => "dropped".to_owned(),
-                    HistoryAction::Restored => "parked again".to_owned(),
-                    HistoryAction::Cancelled | HistoryAction::Flushed => {
-                        taken_out(action.event).to_owned()
-                    }
-                    _ => "done".to_owned(),
-                },
-            })
-        })
-        .collect();
-    let count = actions.len();
-    let dropped = actions
-        .iter()
-        .filter(|action| action.event == HistoryAction::Dropped);
-    let dropped: Vec<_> = dropped.map(|action| Event::text(&action.mark)).collect();
+    let outcomes = past.outcomes();
+    let shown: Vec<_> = outcomes.iter().take(RESULTS).map(OutcomeRow::of).collect();
+    let count = outcomes.len();
+    let last = &past.last;
     web_request.show(&One {
-        dropped: dropped.join(","),
+        dropped: past.dropped().join(","),
         layout: web_request.layout(format!("Job in {}", terminal_escape::line(&last.queue))),
         job: JobRow {
             id: id.to_owned(),
@@ -450,8 +298,8 @@ fn of_history(page: &Page, id: &str, web_request: &WebRequest, now: Timestamp) -
         },
         notes: Vec::new(),
         fault: None,
-        rest: count - outcomes.len(),
-        outcomes,
+        rest: count - shown.len(),
+        outcomes: shown,
         is_search: false,
         is_of_history: true,
     })

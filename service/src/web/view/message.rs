@@ -3,20 +3,18 @@
 use askama::Template;
 use axum::{
     extract::{Path, State},
-    http::StatusCode,
     response::Response,
 };
 use jiff::Timestamp;
-use retryrmq::{Record, terminal_escape};
+use retryrmq::terminal_escape;
 
 use super::super::{
     Page,
-    body::{QueueMasks, ShownBody},
-    jobs::marks,
+    body::ShownBody,
+    parked_message::{ParkedMessage, parked_message},
     relative_time::RelativeTime,
     request::{Layout, WebRequest},
 };
-use crate::intake::is_packed;
 
 #[derive(Template)]
 #[template(path = "parked.html")]
@@ -50,57 +48,22 @@ pub(in super::super) async fn parked(
     Path((queue, mark)): Path<(String, String)>,
     web_request: WebRequest,
 ) -> Response {
-    if marks(&mark).len() != 1 {
-        return web_request.refuse(
-            StatusCode::NOT_FOUND,
-            "A message is named by 16 hexadecimal digits.",
-        );
-    }
     // A look may spend deliveries, and holds the messages up meanwhile.
     if web_request.context.is_of_another_site() {
         return web_request.ask_again();
     }
-    let Some(client) = page.health.client() else {
-        return web_request.refuse(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "The broker has not been reached yet.",
-        );
-    };
-    let record = match page.jobs.find_parked(&client, &queue, &mark).await {
-        Ok(record) => record,
-        Err(why) => return web_request.refuse(StatusCode::NOT_FOUND, &why),
-    };
-    let masks = QueueMasks::of(web_request.service_config.page(), &queue, &record.home);
-    let message = record.message();
-    let is_packed = is_packed(message.properties());
-    let Some(reserved) = page.memory.to_decode(message.body(), is_packed).await else {
-        return web_request.refuse(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "Other bodies are being decoded, and take all the memory that there is for it. Load the page again in a moment.",
-        );
-    };
-    // Decoding a large body takes its time.
-    let shown = tokio::task::spawn_blocking(move || {
-        let headers = masks.headers(message.headers());
-        let body = masks.body(message.body(), message.properties());
-        drop(reserved);
-        (body, headers)
-    });
-    let Ok((body, headers)) = shown.await else {
-        return web_request.refuse(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "Its body cannot be decoded.",
-        );
-    };
-    web_request.show(&of(&web_request, queue, &record, (body, headers)))
+    match parked_message(&page, &web_request.service_config, &queue, &mark).await {
+        Ok(message) => web_request.show(&of(&web_request, queue, message)),
+        Err(refusal) => web_request.refuse_with(&refusal),
+    }
 }
 
-fn of(
-    web_request: &WebRequest,
-    queue: String,
-    record: &Record,
-    (body, headers): (ShownBody, Vec<(String, String)>),
-) -> Parked {
+fn of(web_request: &WebRequest, queue: String, message: ParkedMessage) -> Parked {
+    let ParkedMessage {
+        record,
+        body,
+        headers,
+    } = message;
     let now = Timestamp::now();
     let message = record.message();
     let line = |text: &str| terminal_escape::line(text).into_owned();

@@ -14,6 +14,7 @@ use tracing::warn;
 use super::super::{
     Page, auth,
     request::{Layout, RequestContext, set_cookie},
+    sign_in_limiter::TooManyTries,
 };
 
 #[derive(Template)]
@@ -60,18 +61,21 @@ pub(in super::super) async fn signed_in(
     }
     let service_config = page.service_config();
     let (now, length) = (SystemTime::now(), service_config.page().session.0);
-    if !page.sign_ins.charge(context.client) {
-        let why = "Too many wrong tokens came from your address. Try again in a few seconds.";
-        return show(&context, StatusCode::TOO_MANY_REQUESTS, why);
-    }
-    let token = auth::with_token(service_config.page(), &said.token);
-    let Some((token, session)) =
-        token.and_then(|token| Some((token, auth::session(token, length, now)?)))
-    else {
-        warn!(client = %context.client, "somebody tried to sign in with a wrong token");
-        return show(&context, StatusCode::FORBIDDEN, "This token is nobody's.");
+    let find = || {
+        let token = auth::with_token(service_config.page(), &said.token)?;
+        Some((token, auth::session(token, length, now)?))
     };
-    page.sign_ins.refund(context.client);
+    let (token, session) = match page.sign_ins.attempt(context.client, find).await {
+        Ok(Some(found)) => found,
+        Ok(None) => {
+            warn!(client = %context.client, "somebody tried to sign in with a wrong token");
+            return show(&context, StatusCode::FORBIDDEN, "This token is nobody's.");
+        }
+        Err(TooManyTries) => {
+            let why = "Too many wrong tokens came from your address. Try again in a few seconds.";
+            return show(&context, StatusCode::TOO_MANY_REQUESTS, why);
+        }
+    };
     tracing::info!(who = token.name, "signed in");
     let mut response = Redirect::to("/").into_response();
     let cookie = context.keep(auth::SESSION, &session, Some(length.as_secs()));

@@ -11,12 +11,14 @@ use crate::fixture::{DEADLINE, Replica};
 /// Somebody with a browser, as far as a page without scripts can tell.
 pub(crate) struct Visitor {
     address: String,
-    pub(super) cookies: Vec<(String, String)>,
+    pub(crate) cookies: Vec<(String, String)>,
 }
 
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) location: String,
+    /// The status and the headers.
+    pub(crate) head: String,
     pub(crate) body: String,
 }
 
@@ -61,7 +63,7 @@ impl Visitor {
         self.ask("POST", path, &more, &pairs.join("&")).await
     }
 
-    pub(super) async fn ask(&mut self, method: &str, path: &str, more: &str, body: &str) -> Answer {
+    pub(crate) async fn ask(&mut self, method: &str, path: &str, more: &str, body: &str) -> Answer {
         let mut stream = TcpStream::connect(&self.address).await.unwrap();
         let cookies: Vec<_> = self
             .cookies
@@ -99,6 +101,7 @@ impl Visitor {
         Answer {
             status: status.expect("a status"),
             location,
+            head: head.to_owned(),
             body: body.to_owned(),
         }
     }

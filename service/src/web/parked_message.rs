@@ -1,0 +1,59 @@
+//! One parked message, read from its parking queue and masked, for the page and for the API.
+
+use retryrmq::Record;
+
+use super::{
+    Page,
+    body::{QueueMasks, ShownBody},
+    jobs::marks,
+    refusal::{Refusal, RefusalKind},
+};
+use crate::{ServiceConfig, intake::is_packed};
+
+/// A message as people may see it.
+pub(super) struct ParkedMessage {
+    pub(super) record: Record,
+    pub(super) body: ShownBody,
+    /// The publisher's headers: name and value.
+    pub(super) headers: Vec<(String, String)>,
+}
+
+/// Looks for it in its queue, which may spend deliveries, and holds the messages up meanwhile.
+pub(super) async fn parked_message(
+    page: &Page,
+    service_config: &ServiceConfig,
+    queue: &str,
+    mark: &str,
+) -> Result<ParkedMessage, Refusal> {
+    if marks(mark).len() != 1 {
+        return Err(Refusal::not_found(
+            "A message is named by 16 hexadecimal digits.",
+        ));
+    }
+    let client = page.client()?;
+    let found = page.jobs.find_parked(&client, queue, mark).await;
+    let record = found.map_err(Refusal::not_found)?;
+    let masks = QueueMasks::of(service_config.page(), queue, &record.home);
+    let message = record.message();
+    let is_packed = is_packed(message.properties());
+    let Some(reserved) = page.memory.to_decode(message.body(), is_packed).await else {
+        return Err(Refusal::unavailable(
+            "Other bodies are being decoded, and take all the memory that there is for it. Load the page again in a moment.",
+        ));
+    };
+    // Decoding a large body takes its time.
+    let shown = tokio::task::spawn_blocking(move || {
+        let headers = masks.headers(message.headers());
+        let body = masks.body(message.body(), message.properties());
+        drop(reserved);
+        (body, headers)
+    });
+    let (body, headers) = shown
+        .await
+        .map_err(|_| Refusal::new(RefusalKind::Internal, "Its body cannot be decoded."))?;
+    Ok(ParkedMessage {
+        record,
+        body,
+        headers,
+    })
+}

@@ -1,0 +1,66 @@
+//! A job of another replica, or of before a restart, as far as the history has it.
+
+use std::sync::Arc;
+
+use super::{
+    Page,
+    jobs::{MessageOutcome, taken_out},
+    refusal::Refusal,
+};
+use crate::history::{Event, HistoryAction};
+
+/// What a job did that this service does not know.
+pub(super) struct PastJob {
+    pub(super) id: String,
+    /// What it did last.
+    pub(super) last: Arc<Event>,
+    /// The latest first.
+    pub(super) actions: Vec<Arc<Event>>,
+}
+
+impl PastJob {
+    /// # Errors
+    /// The history knows of nothing that it did.
+    pub(super) fn find(page: &Page, id: &str) -> Result<Self, Refusal> {
+        let is_of_job = |action: &Event| action.job.as_deref() == Some(id);
+        let actions = page.history.index().actions(is_of_job, usize::MAX);
+        let Some(last) = actions.first().map(Arc::clone) else {
+            return Err(Refusal::not_found(
+                "The history knows of nothing that this job did. It may run in another service: load this page again in a moment.",
+            ));
+        };
+        Ok(Self {
+            id: id.to_owned(),
+            last,
+            actions,
+        })
+    }
+
+    /// A result for each of its actions.
+    pub(super) fn outcomes(&self) -> Vec<MessageOutcome> {
+        let outcome = |action: &Arc<Event>| MessageOutcome {
+            mark: Event::text(&action.mark).to_owned(),
+            message_id: action.message_id.clone(),
+            went_well: true,
+            text: match action.event {
+                HistoryAction::Replayed => format!("replayed to {}", Event::text(&action.to)),
+                HistoryAction::Dropped => "dropped".to_owned(),
+                HistoryAction::Restored => "parked again".to_owned(),
+                HistoryAction::Cancelled | HistoryAction::Flushed => {
+                    taken_out(action.event).to_owned()
+                }
+                _ => "done".to_owned(),
+            },
+        };
+        self.actions.iter().map(outcome).collect()
+    }
+
+    /// The marks of what it dropped.
+    pub(super) fn dropped(&self) -> Vec<&str> {
+        let dropped = self
+            .actions
+            .iter()
+            .filter(|action| action.event == HistoryAction::Dropped);
+        dropped.map(|action| Event::text(&action.mark)).collect()
+    }
+}
