@@ -9,6 +9,7 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use retryrmq::terminal_escape;
 use ring::hmac;
+use tracing::warn;
 
 use super::configuration::{Configuration, Role, Token};
 
@@ -114,18 +115,40 @@ pub(super) fn bearer<'h>(
 }
 
 /// The one whose token this is.
-pub(super) fn with_token<'c>(page: &'c Configuration, said: &str) -> Option<&'c Token> {
-    let is = |token: &&Token| {
-        let secret = token.read().ok();
-        // Equal tags, compared in constant time, are equal tokens.
-        secret.is_some_and(|secret| {
-            let key = hmac::Key::new(hmac::HMAC_SHA256, b"retryrmq token");
-            let tag = hmac::sign(&key, secret.as_bytes());
-            hmac::verify(&key, said.trim().as_bytes(), tag.as_ref()).is_ok()
-        })
-    };
-    page.tokens.iter().find(is)
+///
+/// # Errors
+/// It is none of those that can be read now, and others cannot be read.
+pub(super) fn with_token<'c>(
+    page: &'c Configuration,
+    said: &str,
+) -> Result<Option<&'c Token>, Unreadable> {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, b"retryrmq token");
+    let mut unreadable = false;
+    for token in &page.tokens {
+        match token.current() {
+            Ok(Some(secret)) => {
+                // Equal tags, compared in constant time, are equal tokens.
+                let tag = hmac::sign(&key, secret.as_bytes());
+                if hmac::verify(&key, said.trim().as_bytes(), tag.as_ref()).is_ok() {
+                    return Ok(Some(token));
+                }
+            }
+            Ok(None) => {}
+            Err(error) => {
+                warn!(name = token.name, %error, "the file of a token of the page cannot be read");
+                unreadable = true;
+            }
+        }
+    }
+    match unreadable {
+        true => Err(Unreadable),
+        false => Ok(None),
+    }
 }
+
+/// The file of a token cannot be read now: nobody knows whether a token is wrong.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unreadable;
 
 /// What the cookie of a session says: who, until when, and that whoever wrote it knew the token.
 pub(super) fn session(token: &Token, length: Duration, now: SystemTime) -> Option<String> {
@@ -257,8 +280,9 @@ mod tests {
             ..Configuration::default()
         };
         page.check().unwrap();
-        assert!(with_token(&page, "0123456789abcdeg").is_none());
-        assert_eq!(with_token(&page, " 0123456789abcdef").unwrap().name, "ann");
+        assert!(matches!(with_token(&page, "0123456789abcdeg"), Ok(None)));
+        let ann = with_token(&page, " 0123456789abcdef").unwrap().unwrap();
+        assert_eq!(ann.name, "ann");
         let now = SystemTime::now();
         let hour = Duration::from_secs(3_600);
         let said = session(&token, hour, now).unwrap();
@@ -274,6 +298,22 @@ mod tests {
         assert_eq!(asks(&said, now), None);
         std::fs::write(&file, "short").unwrap();
         assert!(page.check().unwrap_err().contains("fewer than 16"));
+        let unknown = |page: &Configuration| with_token(page, "0123456789abcdef").map(|_| ());
+        assert_eq!(unknown(&page), Ok(()));
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(unknown(&page), Ok(()), "there is no such token any more");
+        std::fs::create_dir(&file).unwrap();
+        assert_eq!(unknown(&page), Err(Unreadable));
+        let other = folder.path().join("bob");
+        std::fs::write(&other, "0123456789abcdef").unwrap();
+        let mut page = page;
+        page.tokens.push(Token {
+            name: "bob".to_owned(),
+            role: Role::Reader,
+            file: other,
+        });
+        let bob = with_token(&page, "0123456789abcdef").unwrap().unwrap();
+        assert_eq!(bob.name, "bob", "whose file can be read comes in");
     }
 
     #[test]

@@ -1,6 +1,13 @@
 //! The table `[page]` of the policy file: who may see the page, and do what there.
 
-use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Once, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io::{self, ErrorKind},
+    net::IpAddr,
+    path::PathBuf,
+    sync::Once,
+    time::Duration,
+};
 
 use axum::http::HeaderName;
 use ipnet::IpNet;
@@ -188,6 +195,22 @@ const TIME_LIMIT: Duration = Duration::from_secs(2);
 const LEAST: usize = 16;
 
 impl Token {
+    /// The token now; nothing where the file is gone or has none.
+    ///
+    /// # Errors
+    /// The file cannot be read now: nobody knows what the token is.
+    pub(super) fn current(&self) -> io::Result<Option<String>> {
+        match secret_file::read_blocking(&self.file, TIME_LIMIT) {
+            Ok(text) => Ok(Some(text.trim())
+                .filter(|token| token.len() >= LEAST)
+                .map(str::to_owned)),
+            Err(why) if matches!(why.kind(), ErrorKind::NotFound | ErrorKind::InvalidData) => {
+                Ok(None)
+            }
+            Err(why) => Err(why),
+        }
+    }
+
     /// What is in the file now.
     ///
     /// # Errors

@@ -3,18 +3,20 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
+use retryrmq::parking_queue;
 use retryrmq_operator::note::Note;
 
 use super::{
     Page,
     auth::User,
     jobs::{Job, JobKind},
+    queue_lists,
     refusal::{Refusal, RefusalKind},
     request::MAY_NOT,
 };
 use crate::{
     ServiceConfig,
-    alerts::Silence,
+    alerts::{GroupView, Silence, failure_id},
     history::{Event, HistoryAction},
     store::Store,
     stored_messages::walk,
@@ -93,7 +95,7 @@ impl JobRequest {
                     "What is looked for must have 3 to 200 bytes.",
                 )),
             },
-            "close" if self.group.len() == 16 => Ok(JobKind::Close {
+            "close" if is_group(&self.group) => Ok(JobKind::Close {
                 group: self.group.clone(),
                 fingerprint: self.fingerprint.chars().take(100).collect(),
             }),
@@ -130,6 +132,35 @@ impl JobRequest {
     }
 }
 
+/// Whether it is the id of a group, as the alerts write it.
+fn is_group(text: &str) -> bool {
+    text.len() == 16
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+}
+
+/// Whoever closes an incident names its queue: the history has it, and so has whoever looks there for what was done.
+///
+/// # Errors
+/// The incident is known, and is one of another queue.
+fn check_incident(page: &Page, queue: &str, work: &JobKind) -> Result<(), Refusal> {
+    let JobKind::Close { group, .. } = work else {
+        return Ok(());
+    };
+    let is_of_queue = |incident: &GroupView| {
+        [queue, parking_queue(queue).as_str()].contains(&incident.queue.as_str())
+            || failure_id(queue, &incident.fingerprint) == incident.id // a name that alerts write in another way
+    };
+    let mut incidents = queue_lists::incidents(page, None).into_iter();
+    match incidents.find(|incident| incident.id == *group) {
+        Some(incident) if !is_of_queue(&incident) => Err(Refusal::invalid(
+            "This incident is one of another queue: name its own.",
+        )),
+        _ => Ok(()),
+    }
+}
+
 impl JobKind {
     /// Whether whoever asks for it says how many messages it is about.
     pub(super) fn is_counted(&self) -> bool {
@@ -140,13 +171,14 @@ impl JobKind {
 /// What the request would touch: the messages that it names, or those of a whole group. Nothing is changed.
 ///
 /// # Errors
-/// No message is named.
+/// No message is named, or an incident of another queue.
 pub(super) async fn preview(
     page: &Page,
     request: &JobRequest,
     work: JobKind,
 ) -> Result<Preview, Refusal> {
     let (queue, fingerprint) = (request.queue.as_str(), request.fingerprint.as_str());
+    check_incident(page, queue, &work)?;
     let (index, now) = (page.history.index(), Timestamp::now());
     let known = match &work {
         JobKind::Replay(_) | JobKind::Drop(_) => {
@@ -243,9 +275,9 @@ pub(super) fn begin(
             "Nothing was dropped: to drop {count} messages, type {count}. Go back, and do it once more."
         )));
     }
+    check_incident(page, queue, &work)?;
     let client = page.client()?;
     let service_config = Arc::clone(service_config);
-    Ok(page
-        .jobs
-        .begin(client, work, queue, &user.name, service_config))
+    page.jobs
+        .begin(client, work, queue, &user.name, service_config)
 }

@@ -25,14 +25,14 @@ pub(super) async fn parked_message(
     queue: &str,
     mark: &str,
 ) -> Result<ParkedMessage, Refusal> {
-    if marks(mark).len() != 1 {
+    let marks = marks(mark);
+    let [mark] = marks.as_slice() else {
         return Err(Refusal::not_found(
             "A message is named by 16 hexadecimal digits.",
         ));
-    }
+    };
     let client = page.client()?;
-    let found = page.jobs.find_parked(&client, queue, mark).await;
-    let record = found.map_err(Refusal::not_found)?;
+    let record = page.jobs.find_parked(&client, queue, mark).await?;
     let masks = QueueMasks::of(service_config.page(), queue, &record.home);
     let message = record.message();
     let is_packed = is_packed(message.properties());

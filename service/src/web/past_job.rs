@@ -36,7 +36,7 @@ impl PastJob {
         })
     }
 
-    /// A result for each of its actions.
+    /// A result for each of its actions, the oldest first: what it goes on to do comes behind those.
     pub(super) fn outcomes(&self) -> Vec<MessageOutcome> {
         let outcome = |action: &Arc<Event>| MessageOutcome {
             mark: Event::text(&action.mark).to_owned(),
@@ -52,7 +52,7 @@ impl PastJob {
                 _ => "done".to_owned(),
             },
         };
-        self.actions.iter().map(outcome).collect()
+        self.actions.iter().rev().map(outcome).collect()
     }
 
     /// The marks of what it dropped.
@@ -62,5 +62,29 @@ impl PastJob {
             .iter()
             .filter(|action| action.event == HistoryAction::Dropped);
         dropped.map(|action| Event::text(&action.mark)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_job_goes_on_to_do_comes_behind_what_it_did() {
+        let action = |mark: &str| {
+            Arc::new(Event {
+                event: HistoryAction::Dropped,
+                mark: Some(mark.to_owned()),
+                ..Event::default()
+            })
+        };
+        let past = PastJob {
+            id: "7".to_owned(),
+            last: action("b"),
+            actions: vec![action("b"), action("a")],
+        };
+        let outcomes = past.outcomes();
+        let marks: Vec<_> = outcomes.iter().map(|one| one.mark.as_str()).collect();
+        assert_eq!(marks, ["a", "b"]);
     }
 }

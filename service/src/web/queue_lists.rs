@@ -30,6 +30,8 @@ pub(super) struct QueueRow {
 pub(super) struct Depth {
     /// As the broker says, if it does.
     pub(super) broker: Option<u64>,
+    /// The broker said it in the last look of the queue watch, and not just now.
+    pub(super) is_of_watch: bool,
     /// Those that the history knows by name.
     pub(super) history: u64,
 }
@@ -128,9 +130,13 @@ pub(super) async fn queues(page: &Page, client: Option<Client>, now: Timestamp) 
     let depths = page.depths.parked(client, names).await;
     let row = |line: QueueSummary| {
         let known = || watched.as_ref()?.get(&line.name).copied();
-        let broker = depths.get(&line.name).copied().or_else(known);
-        let history = line.parked as u64;
-        let parked = Depth { broker, history };
+        let fresh = depths.get(&line.name).copied();
+        let broker = fresh.or_else(known);
+        let parked = Depth {
+            broker,
+            is_of_watch: fresh.is_none() && broker.is_some(),
+            history: line.parked as u64,
+        };
         let waiting = WaitingCounts::of(&line, &stored);
         QueueRow {
             line,
@@ -177,6 +183,7 @@ pub(super) async fn queue(
     let row = QueueRow {
         parked: Depth {
             broker: depths.get(queue).copied(),
+            is_of_watch: false,
             history: line.parked as u64,
         },
         waiting: WaitingCounts::of(&line, &stored),

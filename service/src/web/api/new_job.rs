@@ -249,7 +249,7 @@ impl NewJob {
     }
 }
 
-/// The marks, each once. A form leaves out what is no mark; a program is told.
+/// The marks, each once and in lower case. A form leaves out what is no mark; a program is told.
 fn checked(marks: Vec<String>) -> Result<Vec<String>, Problem> {
     let is_mark = |mark: &str| mark.len() == 16 && mark.bytes().all(|b| b.is_ascii_hexdigit());
     match marks.iter().find(|mark| !is_mark(mark)) {
@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn a_job_names_messages_or_a_group_and_nothing_else() {
         let job = read(
-            r#"{"action": "drop", "queue": "q", "marks": ["0123456789abcdef", "0123456789abcdef"], "dry_run": true}"#,
+            r#"{"action": "drop", "queue": "q", "marks": ["0123456789ABCDEF", "0123456789abcdef"], "dry_run": true}"#,
         )
         .unwrap();
         assert_eq!(job.request.action, "drop");

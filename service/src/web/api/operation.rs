@@ -145,7 +145,7 @@ pub(super) fn operations() -> Vec<Operation> {
             "/queues/{queue}/messages/{mark}",
             ("getMessage", "A parked message"),
             "Searches the parking queue for one message, and shows it as the page does: with its body and headers masked. It stays parked. \
-             It may spend deliveries of the messages before it, and holds them up meanwhile.",
+             It may spend deliveries of the messages before it, and holds them up meanwhile. 404 says that it is not parked; 503 that nobody knows now.",
             get(messages::one),
         )
         .with_refusals(&[Invalid, NotFound, Internal]),
@@ -196,7 +196,7 @@ pub(super) fn operations() -> Vec<Operation> {
             id: "createJob",
             summary: "Do something",
             description: "Begins a job that replays, drops, restores, cancels, flushes, silences, closes, looks or searches, or says with `dry_run` what it \
-                          would do. One job at a time walks through a queue. Each message has a result; one that is gone, or that somebody else holds, is left \
+                          would do. One job at a time walks through a queue, and 8 at a time through all queues. Each message has a result; one that is gone, or that somebody else holds, is left \
                           alone. A copy is confirmed, and the history has a record of who did it, before a message leaves its queue.",
             role: Role::Operator,
             query: None,
@@ -214,7 +214,8 @@ pub(super) fn operations() -> Vec<Operation> {
         read::<Job>(
             "/jobs/{id}",
             ("getJob", "A job"),
-            "How far a job is. Of a job of another replica, or of before a restart, it is what the history has.",
+            "How far a job is. Of a job of another replica, or of before a restart, it is what the history has (`past`): it may still be running, and failures \
+             are not known. The history has nothing of `look` and `search`, so that other replicas do not know them (404).",
             get(jobs::one),
         )
         .with_refusals(&[Invalid, NotFound]),

@@ -25,7 +25,7 @@ use super::{
         configuration::Role,
         refusal::RefusalKind,
         request::{MAY_NOT, RequestContext, peer},
-        sign_in_limiter::TooManyTries,
+        sign_in_limiter::Fault,
     },
     problem::Problem,
 };
@@ -58,28 +58,19 @@ impl FromRequestParts<Page> for ApiRequest {
             Some(said) => {
                 let find = || {
                     let token = auth::with_token(configuration, said)?;
-                    Some(User {
+                    Ok(token.map(|token| User {
                         name: token.name.clone(),
                         role: token.role,
                         has_session: false,
-                    })
+                    }))
                 };
-                match page.sign_ins.attempt(context.client, find).await {
-                    Ok(Some(user)) => user,
-                    Ok(None) => {
+                let found = page.sign_ins.attempt(context.client, said, find).await;
+                found.map_err(|fault| {
+                    if fault == Fault::Wrong {
                         warn!(client = %context.client, "somebody sent a wrong token to the API");
-                        return Err(Problem::new(
-                            RefusalKind::Unauthorized,
-                            "This token is nobody's: send one of [[page.tokens]].",
-                        ));
                     }
-                    Err(TooManyTries) => {
-                        return Err(Problem::new(
-                            RefusalKind::TooManyTries,
-                            "Too many wrong tokens came from your address. Try again in a few seconds.",
-                        ));
-                    }
-                }
+                    Problem::from(fault.refusal())
+                })?
             }
             None => {
                 let now = SystemTime::now();

@@ -135,6 +135,10 @@ impl Job {
         self.lock().clone()
     }
 
+    pub(super) fn has_ended(&self) -> bool {
+        self.lock().ended.is_some()
+    }
+
     pub(super) fn succeeded(&self) -> usize {
         self.lock().well
     }

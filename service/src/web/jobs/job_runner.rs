@@ -23,7 +23,10 @@ use crate::{
     memory_budget::MemoryBudget,
     store::{CancelResult, Store, redis::RedisStore},
     stored_messages::{ParkResult, park, walk},
-    web::body::{MaskCache, QueueMasks},
+    web::{
+        body::{MaskCache, QueueMasks},
+        refusal::Refusal,
+    },
 };
 
 /// As many copies are on their way at a time.
@@ -586,13 +589,16 @@ fn delivery_count_exceeded(
 }
 
 /// One message. It is given back at once. `None`: nobody waits for it any more.
+///
+/// # Errors
+/// Not found: it is not parked. Unavailable: nobody knows now.
 pub(super) async fn find(
     client: &Client,
     queue: &str,
     mark: &str,
     goes_on: impl Fn() -> bool,
-) -> Result<Option<Record>, String> {
-    let mut browse = client.parked(queue).browse().await.map_err(sentence)?;
+) -> Result<Option<Record>, Refusal> {
+    let mut browse = client.parked(queue).browse().await.map_err(not_found)?;
     let mut is_over = true;
     let found = async {
         while let Some(record) = browse.next().await? {
@@ -607,15 +613,25 @@ pub(super) async fn find(
         Ok::<_, retryrmq::Error>(None)
     }
     .await;
-    let others = browse.others();
+    let sees_all = browse.others() == 0 && browse.missed() == 0;
     let closed = browse.close().await;
-    match found.map_err(sentence)? {
-        Some(record) => closed.map(|()| Some(record)).map_err(sentence),
+    match found.map_err(not_found)? {
+        Some(record) => closed.map(|()| Some(record)).map_err(not_found),
         None if !is_over => Ok(None),
-        None if others > 0 => Err(
-            "It was not seen: somebody else holds messages of this queue now. Try again in a moment.".to_owned(),
-        ),
-        None => Err("It is not parked any more: somebody has replayed or dropped it.".to_owned()),
+        None if !sees_all => Err(Refusal::unavailable(
+            "It was not seen: somebody else holds messages of this queue now. Try again in a moment.",
+        )),
+        None => Err(Refusal::not_found(
+            "It is not parked any more: somebody has replayed or dropped it.",
+        )),
+    }
+}
+
+/// A message is gone only where its queue is: who reads that it is gone may publish it again.
+fn not_found(error: retryrmq::Error) -> Refusal {
+    match error.kind() {
+        retryrmq::ErrorKind::QueueNotFound => Refusal::not_found(sentence(error)),
+        _ => Refusal::unavailable(sentence(error)),
     }
 }
 

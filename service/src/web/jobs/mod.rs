@@ -14,8 +14,8 @@ use std::{
 
 use retryrmq::{Client, Record};
 use tokio::{
-    sync::{Mutex as Turn, watch},
-    time::{Instant, timeout},
+    sync::{Mutex as Turn, Semaphore, watch},
+    time::{Instant, timeout, timeout_at},
 };
 use tracing::{info, warn};
 
@@ -23,6 +23,7 @@ pub(super) use job::{Job, JobKind, MessageOutcome, Progress};
 use job_runner::JobRunner;
 pub(super) use job_runner::taken_out;
 
+use super::refusal::Refusal;
 use crate::{
     ServiceConfig, alerting_runtime::RunningTasks, history::History, memory_budget::MemoryBudget,
     store::redis::RedisStore,
@@ -30,6 +31,10 @@ use crate::{
 
 /// Jobs whose results are remembered; the history has what they did for longer.
 const MOST: usize = 100;
+/// Jobs that walk at a time: each has a connection.
+const MOST_WALKS: usize = 8;
+/// Messages that are looked for at a time: each look has a connection, and one of the requests that are answered at a time.
+const MOST_LOOKS: usize = 8;
 /// How long a look for one message may take.
 const LOOK: Duration = Duration::from_secs(20);
 
@@ -46,6 +51,10 @@ pub(super) struct Jobs {
     all: Arc<Mutex<VecDeque<Arc<Job>>>>,
     /// A walk holds what another one does not see: so there is one at a time for each queue.
     turns: Arc<Mutex<HashMap<String, Arc<Turn<()>>>>>,
+    /// The jobs that may walk at a time.
+    places: Arc<Semaphore>,
+    /// The messages that may be looked for at a time.
+    looks: Arc<Semaphore>,
     /// Whether the service ends.
     ends: watch::Sender<bool>,
     /// How many walks are under way.
@@ -58,6 +67,18 @@ struct RunningJob(watch::Sender<usize>);
 impl Drop for RunningJob {
     fn drop(&mut self) {
         self.0.send_modify(|walks| *walks -= 1);
+    }
+}
+
+/// A job that has an end, also where the service fails: one that never ended would never be forgotten.
+struct EndingJob(Arc<Job>);
+
+impl Drop for EndingJob {
+    fn drop(&mut self) {
+        if !self.0.has_ended() {
+            let why = "the service failed, and went no further";
+            self.0.end(Some(why.to_owned()));
+        }
     }
 }
 
@@ -75,6 +96,8 @@ impl Jobs {
             store,
             all: Arc::default(),
             turns: Arc::default(),
+            places: Arc::new(Semaphore::new(MOST_WALKS)),
+            looks: Arc::new(Semaphore::new(MOST_LOOKS)),
             ends: watch::Sender::new(false),
             walks: watch::Sender::new(0),
         }
@@ -96,6 +119,9 @@ impl Jobs {
     }
 
     /// Begins, and returns at once.
+    ///
+    /// # Errors
+    /// Too many jobs have not ended: nothing was begun.
     pub(super) fn begin(
         &self,
         client: Client,
@@ -103,8 +129,9 @@ impl Jobs {
         queue: &str,
         who: &str,
         service_config: Arc<ServiceConfig>,
-    ) -> Arc<Job> {
+    ) -> Result<Arc<Job>, Refusal> {
         let job = Arc::new(Job::new(&work, queue, who));
+        remember(&mut lock(&self.all), Arc::clone(&job))?;
         info!(
             job = job.id,
             who,
@@ -113,19 +140,18 @@ impl Jobs {
             messages = work.count(),
             "a job of the page begins"
         );
-        {
-            let mut all = lock(&self.all);
-            all.push_back(Arc::clone(&job));
-            if all.len() > MOST {
-                all.pop_front();
-            }
-        }
         let (jobs, asked) = (self.clone(), Arc::clone(&job));
         let underway = self.underway();
         tokio::spawn(async move {
             let _underway = underway;
+            let _ending = EndingJob(Arc::clone(&asked));
             let turn = jobs.turn(&asked.queue);
             let _alone = turn.lock().await;
+            // Whoever waits for a queue takes no place from others.
+            let _place = match work {
+                JobKind::Silence(_) | JobKind::Close { .. } => None,
+                _ => jobs.places.acquire().await.ok(),
+            };
             let walk = JobRunner {
                 client: &client,
                 history: &jobs.history,
@@ -148,7 +174,7 @@ impl Jobs {
             );
             asked.end(ended.err());
         });
-        job
+        Ok(job)
     }
 
     pub(super) fn find(&self, id: &str) -> Option<Arc<Job>> {
@@ -166,15 +192,17 @@ impl Jobs {
     /// One parked message, looked at in its queue.
     ///
     /// # Errors
-    /// Why it was not found, in a sentence.
+    /// Not found: it is not parked. Unavailable: nobody knows now.
     pub(super) async fn find_parked(
         &self,
         client: &Client,
         queue: &str,
         mark: &str,
-    ) -> Result<Record, String> {
-        let too_long = || {
-            Err("It took too long to find it: a job is under way in this queue, or very many messages are parked. Try again later.".to_owned())
+    ) -> Result<Record, Refusal> {
+        let Ok(look) = Arc::clone(&self.looks).try_acquire_owned() else {
+            return Err(Refusal::unavailable(
+                "Too many messages are being looked for. Try again in a moment.",
+            ));
         };
         let (jobs, client) = (self.clone(), client.clone());
         let (queue, mark) = (queue.to_owned(), mark.to_owned());
@@ -183,8 +211,11 @@ impl Jobs {
         // By itself: a browser that goes away drops its request, and a walk that is dropped while it puts messages back leaves them twice.
         let walked = tokio::spawn(async move {
             let _underway = underway;
+            let _look = look;
             let turn = jobs.turn(&queue);
-            let _alone = turn.lock().await;
+            let Ok(_alone) = timeout_at(until, turn.lock()).await else {
+                return Ok(None);
+            };
             let ends = jobs.ends.subscribe();
             let goes_on = || Instant::now() < until && !*ends.borrow();
             match goes_on() {
@@ -194,8 +225,10 @@ impl Jobs {
         });
         match timeout(LOOK, walked).await {
             Ok(Ok(Ok(Some(record)))) => Ok(record),
-            Ok(Ok(Err(why))) => Err(why),
-            _ => too_long(),
+            Ok(Ok(Err(refusal))) => Err(refusal),
+            _ => Err(Refusal::unavailable(
+                "It took too long to find it: a job is under way in this queue, or very many messages are parked. Try again later.",
+            )),
         }
     }
 
@@ -206,17 +239,63 @@ impl Jobs {
     }
 }
 
+/// Keeps a job, and forgets the one that was begun first of those that have ended, where there are too many.
+///
+/// # Errors
+/// None of them has ended.
+fn remember(all: &mut VecDeque<Arc<Job>>, job: Arc<Job>) -> Result<(), Refusal> {
+    if all.len() >= MOST {
+        let ended = all.iter().position(|job| job.has_ended());
+        let ended = ended.ok_or_else(|| {
+            Refusal::unavailable(format!(
+                "Nothing was begun: {MOST} jobs are under way or wait for their turn. Try again when one has ended."
+            ))
+        })?;
+        all.remove(ended);
+    }
+    all.push_back(job);
+    Ok(())
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The marks of a form: sixteen hexadecimal digits each, between commas; each once.
+/// The marks of a form: sixteen hexadecimal digits each, in lower case as they are compared, between commas; each once.
 pub(super) fn marks(text: &str) -> Vec<String> {
     let is_mark = |mark: &&str| mark.len() == 16 && mark.bytes().all(|b| b.is_ascii_hexdigit());
     let mut seen = HashSet::new();
     let marks = text.split(',').map(str::trim).filter(is_mark);
     marks
-        .filter(|mark| seen.insert(*mark))
-        .map(str::to_owned)
+        .map(str::to_ascii_lowercase)
+        .filter(|mark| seen.insert(mark.clone()))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::refusal::RefusalKind, *};
+
+    #[test]
+    fn a_job_that_has_not_ended_is_not_forgotten() {
+        let mut all = VecDeque::new();
+        let job = || Arc::new(Job::new(&JobKind::Look, "orders", "ana"));
+        let jobs: Vec<_> = (0..MOST).map(|_| job()).collect();
+        for job in &jobs {
+            remember(&mut all, Arc::clone(job)).unwrap();
+        }
+        let refused = remember(&mut all, job()).unwrap_err();
+        assert_eq!(refused.kind, RefusalKind::Unavailable);
+        assert_eq!(all.len(), MOST);
+        jobs[7].end(None);
+        drop(EndingJob(Arc::clone(&jobs[3])));
+        for forgotten in [3, 7] {
+            remember(&mut all, job()).unwrap();
+            assert_eq!(all.len(), MOST);
+            let is_there = |job: &Arc<Job>| all.iter().any(|known| Arc::ptr_eq(known, job));
+            assert!(!is_there(&jobs[forgotten]));
+            assert!(is_there(&jobs[0]) && is_there(&jobs[MOST - 1]));
+        }
+        assert!(remember(&mut all, job()).is_err());
+    }
 }

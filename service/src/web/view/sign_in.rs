@@ -14,21 +14,21 @@ use tracing::warn;
 use super::super::{
     Page, auth,
     request::{Layout, RequestContext, set_cookie},
-    sign_in_limiter::TooManyTries,
+    sign_in_limiter::Fault,
 };
 
 #[derive(Template)]
 #[template(path = "sign-in.html")]
-struct SignIn {
+struct SignIn<'f> {
     layout: Layout,
-    fault: &'static str,
+    fault: &'f str,
 }
 
 pub(in super::super) async fn sign_in(context: RequestContext) -> Response {
     show(&context, StatusCode::OK, "")
 }
 
-fn show(context: &RequestContext, status: StatusCode, fault: &'static str) -> Response {
+fn show(context: &RequestContext, status: StatusCode, fault: &str) -> Response {
     let layout = Layout {
         title: "Sign in".to_owned(),
         web_user: None,
@@ -62,18 +62,24 @@ pub(in super::super) async fn signed_in(
     let service_config = page.service_config();
     let (now, length) = (SystemTime::now(), service_config.page().session.0);
     let find = || {
-        let token = auth::with_token(service_config.page(), &said.token)?;
-        Some((token, auth::session(token, length, now)?))
+        let Some(token) = auth::with_token(service_config.page(), &said.token)? else {
+            return Ok(None);
+        };
+        let session = auth::session(token, length, now).ok_or(auth::Unreadable)?;
+        Ok(Some((token, session)))
     };
-    let (token, session) = match page.sign_ins.attempt(context.client, find).await {
-        Ok(Some(found)) => found,
-        Ok(None) => {
-            warn!(client = %context.client, "somebody tried to sign in with a wrong token");
+    let found = page.sign_ins.attempt(context.client, &said.token, find);
+    let (token, session) = match found.await {
+        Ok(found) => found,
+        Err(fault @ (Fault::Wrong | Fault::WrongAgain)) => {
+            if fault == Fault::Wrong {
+                warn!(client = %context.client, "somebody tried to sign in with a wrong token");
+            }
             return show(&context, StatusCode::FORBIDDEN, "This token is nobody's.");
         }
-        Err(TooManyTries) => {
-            let why = "Too many wrong tokens came from your address. Try again in a few seconds.";
-            return show(&context, StatusCode::TOO_MANY_REQUESTS, why);
+        Err(fault) => {
+            let refusal = fault.refusal();
+            return show(&context, refusal.kind.status(), &refusal.sentence);
         }
     };
     tracing::info!(who = token.name, "signed in");

@@ -114,6 +114,14 @@ async fn a_job_of_a_program_touches_what_it_was_shown_and_nothing_else() {
         let incidents = |read: &Value| read["incidents"].as_array().is_some_and(|all| !all.is_empty());
         let open = olga.sees("/incidents?queue=orders", incidents).await;
         let close = json!({"action": "close", "queue": "orders", "group": open["incidents"][0]["group"]});
+        for dry_run in [true, false] {
+            let mut other = close.clone();
+            other["queue"] = "slow".into();
+            other["dry_run"] = dry_run.into();
+            let refused = olga.post(&other).await;
+            assert_eq!(refused.status, 400, "{}", refused.json);
+            assert!(refused.detail().contains("another queue"), "{}", refused.json);
+        }
         let (job, _) = olga.does(&close).await;
         assert_eq!(job["state"], "done", "{job}");
         olga.sees("/incidents?queue=orders", |read| read["incidents"] == json!([])).await;
@@ -205,8 +213,9 @@ async fn a_job_of_a_program_touches_what_it_was_shown_and_nothing_else() {
         let mut rea = Program::with_token(&replica, "rea-0123456789abcdef").await;
         let path = format!("/jobs/{}", replayed["id"].as_str().unwrap());
         let past = rea.sees(&path, |job| job["state"] == "past").await;
-        assert_eq!(past["by"], "ada");
+        assert_eq!((&past["by"], &past["total"]), (&json!("ada"), &json!(0)));
         let results = rea.reads(&format!("{path}/results?limit=1000")).await;
+        assert_eq!(results["is_cut"], false);
         let replays = texts(&results).iter().filter(|text| **text == "replayed to orders").count();
         assert_eq!(replays, 13, "{results}");
         drop(orders);

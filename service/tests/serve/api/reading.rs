@@ -109,6 +109,8 @@ async fn a_program_reads_what_the_page_shows_and_nothing_that_is_masked() {
         let mark = marks.first().unwrap();
         let message = rea.reads(&format!("/queues/orders/messages/{mark}")).await;
         assert_eq!((&message["home"], &message["mark"]), (&json!("orders"), &json!(mark)));
+        let same = rea.reads(&format!("/queues/orders/messages/{}", mark.to_uppercase())).await;
+        assert_eq!(same["mark"], json!(mark));
         assert_eq!(message["body"]["format"], "JSON");
         let shown = message.to_string();
         for (words, there) in [("tulips", true), ("gold", true), ("4711", false), ("pw-1", false), ("\"ann\"", false)] {

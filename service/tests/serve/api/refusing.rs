@@ -51,6 +51,7 @@ async fn the_api_refuses_what_the_page_refuses() {
             ("GET", "/queues/orders/groups/none", 404, "no such group"),
             ("GET", "/queues/orders/messages/7", 404, "16 hexadecimal digits"),
             ("GET", "/queues/orders/messages/0123456789abcdef", 404, "not parked any more"),
+            ("GET", "/queues/nothing/messages/0123456789abcdef", 404, "nothing"),
             ("GET", "/jobs/0123456789abcdef", 404, "history knows of nothing"),
             ("GET", "/jobs/0123456789abcdef/results", 404, "history knows of nothing"),
         ] {
@@ -63,6 +64,18 @@ async fn the_api_refuses_what_the_page_refuses() {
         let not_allowed = olga.ask("DELETE", "/jobs", None).await;
         assert!(not_allowed.head.contains("allow: "), "{}", not_allowed.head);
 
+        // Nobody knows whether a message is gone that somebody else may hold.
+        let other = vhost.connect().await;
+        let holder = other.consume("orders.parked", 20).await;
+        depth(&amqp, "orders.parked", 0).await;
+        let path = format!("/queues/orders/messages/{}", mark.as_str().unwrap());
+        let held = olga.get(&path).await;
+        assert_eq!((held.status, held.code()), (503, "unavailable"), "{}", held.json);
+        assert!(held.head.contains("retry-after: 1"), "{}", held.head);
+        drop((holder, other));
+        depth(&amqp, "orders.parked", 1).await;
+        olga.sees(&path, |message| message["mark"] == mark).await;
+
         // Jobs.
         for (body, status, words) in [
             ("", 400, "not a JSON object"),
@@ -74,6 +87,7 @@ async fn the_api_refuses_what_the_page_refuses() {
             (r#"{"action": "erase", "queue": "orders"}"#, 400, "unknown variant `erase`"),
             (r#"{"action": "search", "queue": "orders", "text": "ab"}"#, 400, "3 to 200"),
             (r#"{"action": "close", "queue": "orders", "group": "7"}"#, 400, "16 hexadecimal"),
+            (r#"{"action": "close", "queue": "orders", "group": "0123456789abcdeg"}"#, 400, "16 hexadecimal"),
             (r#"{"action": "silence", "queue": "orders", "fingerprint": "f", "duration": "long", "why": "w"}"#, 400, "1h, 8h"),
             (r#"{"action": "silence", "queue": "orders", "fingerprint": "f", "duration": "91d", "why": "w"}"#, 400, "90d"),
             (r#"{"action": "silence", "queue": "orders", "fingerprint": "f", "duration": "1h", "why": " "}"#, 400, "reason"),
@@ -189,11 +203,20 @@ async fn nobody_uses_the_api_without_a_token_or_from_another_site() {
             401
         );
 
+        // The same one again is not looked at, and keeps nobody else out.
+        for _ in 0..20 {
+            let again = anybody.ask("GET", "/api/v1/queues", wrong, "").await;
+            assert_eq!(again.status, 401, "{}", again.body);
+        }
+        let right = "authorization: Bearer rea-0123456789abcdef\r\n";
+        let answer = anybody.ask("GET", "/api/v1/queues", right, "").await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
         // Whoever tries many waits, and the token is not looked at.
         let tries = async {
             let mut tries = 1;
             loop {
-                let answer = anybody.ask("GET", "/api/v1/queues", wrong, "").await;
+                let other = format!("authorization: Bearer rea-0123456789abcde{tries}\r\n");
+                let answer = anybody.ask("GET", "/api/v1/queues", &other, "").await;
                 if answer.status != 401 {
                     return (tries, answer);
                 }
@@ -204,7 +227,6 @@ async fn nobody_uses_the_api_without_a_token_or_from_another_site() {
         assert!(tries >= 4, "{tries}");
         assert_eq!(refused.status, 429, "{}", refused.body);
         assert!(refused.head.contains("retry-after: 1"), "{}", refused.head);
-        let right = "authorization: Bearer rea-0123456789abcdef\r\n";
         eventually(DEADLINE, "who waits is let in", || async {
             let mut rea = Visitor::new(&replica);
             match rea.ask("GET", "/api/v1/queues", right, "").await.status {

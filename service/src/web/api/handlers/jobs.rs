@@ -103,9 +103,17 @@ pub(in super::super) async fn results(
     ApiQuery(asked): ApiQuery<ResultsQuery>,
 ) -> Result<Response, Problem> {
     let (offset, limit) = (query::offset(asked.offset)?, query::limit(asked.limit)?);
-    let outcomes = match page.jobs.find(&id) {
-        Some(job) => job.state().outcomes,
-        None => PastJob::find(&page, &id)?.outcomes(),
+    let (outcomes, told) = match page.jobs.find(&id) {
+        Some(job) => {
+            let state = job.state();
+            (state.outcomes, state.told)
+        }
+        None => {
+            let outcomes = PastJob::find(&page, &id)?.outcomes();
+            let told = outcomes.len();
+            (outcomes, told)
+        }
     };
-    Ok(request.ok(&JobResults::of(&outcomes, offset, limit)))
+    let part = JobResults::of(&outcomes, told, offset, limit);
+    Ok(request.ok(&part))
 }

@@ -95,7 +95,8 @@ enum JobState {
     Done,
     /// It ended early: see `error`.
     Failed,
-    /// It ran in another replica, or before a restart: this is what the history has of it.
+    /// It is a job of another replica, or of before a restart, or one that this replica has forgotten: this is what the history has of it. It may
+    /// still be running in the other replica. Messages that it failed with are not known.
     Past,
 }
 
@@ -118,13 +119,13 @@ pub(in super::super) struct Job {
     #[schemars(with = "Option<String>", extend("format" = "date-time"))]
     ended_at: Option<Timestamp>,
     state: JobState,
-    /// Messages that it is about; 0 if that is not known.
+    /// Messages that it is about; 0 if that is not known, as of a past one.
     total: usize,
-    /// Messages that it has come to.
+    /// Messages that it has come to; of a past one, those that the history has.
     done: usize,
-    /// Results that say that it went well.
+    /// Results that say that it went well; of a past one, those that the history has.
     succeeded: usize,
-    /// Results that there are: `GET /api/v1/jobs/{id}/results`. At most 10000 are kept.
+    /// Results that there are: `GET /api/v1/jobs/{id}/results`. At most 10000 are kept; of a past one, the history has no failures.
     results: usize,
     /// What to know of it.
     notes: Vec<String>,
@@ -165,7 +166,7 @@ impl Job {
             began_at: past.last.at,
             ended_at: None,
             state: JobState::Past,
-            total: count,
+            total: 0, // nobody here knows how many were chosen
             done: count,
             succeeded: count,
             results: count,
@@ -183,6 +184,8 @@ pub(in super::super) struct JobResults {
     results: Vec<JobResult>,
     /// The `offset` of the next part; nothing at the end of those that there are by now.
     next: Option<usize>,
+    /// Whether the job has more results than the 10000 that are kept: these are the first.
+    is_cut: bool,
 }
 
 /// What became of one message. A search has a result for each message with the text.
@@ -200,7 +203,13 @@ struct JobResult {
 }
 
 impl JobResults {
-    pub(in super::super) fn of(outcomes: &[MessageOutcome], offset: usize, limit: usize) -> Self {
+    /// A part of those of a job that has `told` so many.
+    pub(in super::super) fn of(
+        outcomes: &[MessageOutcome],
+        told: usize,
+        offset: usize,
+        limit: usize,
+    ) -> Self {
         let some = outcomes.iter().skip(offset).take(limit);
         let results: Vec<_> = some
             .map(|outcome| JobResult {
@@ -213,7 +222,32 @@ impl JobResults {
         let end = offset.saturating_add(results.len());
         Self {
             next: (end < outcomes.len()).then_some(end),
+            is_cut: told > outcomes.len(),
             results,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_say_where_they_stop() {
+        let outcome = |mark: &str| MessageOutcome {
+            mark: mark.to_owned(),
+            message_id: None,
+            went_well: true,
+            text: String::new(),
+        };
+        let outcomes = ["a", "b", "c"].map(outcome);
+        let part = |told, offset| {
+            let part = JobResults::of(&outcomes, told, offset, 2);
+            (part.results.len(), part.next, part.is_cut)
+        };
+        assert_eq!(part(3, 0), (2, Some(2), false));
+        assert_eq!(part(3, 2), (1, None, false));
+        assert_eq!(part(4, 2), (1, None, true));
+        assert_eq!(part(3, 9), (0, None, false));
     }
 }

@@ -42,7 +42,7 @@ pub(in super::super) struct Queue {
 struct ParkedCount {
     /// Messages, as `source` says.
     count: u64,
-    /// Who says so: the broker, or the history if the broker does not answer.
+    /// Who says so.
     source: CountSource,
     /// Messages that the history knows by name: these can be listed and named.
     known: u64,
@@ -68,7 +68,9 @@ struct WaitingCount {
 enum CountSource {
     /// The broker, two seconds ago at most.
     Broker,
-    /// The history.
+    /// The last look of the queue watch (`[orphans]` with the management API): the broker was not asked just now, or did not answer.
+    Watch,
+    /// The history: the broker was not asked, or did not answer.
     History,
 }
 
@@ -131,9 +133,10 @@ impl ParkedCount {
     fn of(depth: Depth) -> Self {
         Self {
             count: depth.count(),
-            source: match depth.broker {
-                Some(_) => CountSource::Broker,
-                None => CountSource::History,
+            source: match (depth.broker, depth.is_of_watch) {
+                (Some(_), false) => CountSource::Broker,
+                (Some(_), true) => CountSource::Watch,
+                (None, _) => CountSource::History,
             },
             known: depth.history,
         }
