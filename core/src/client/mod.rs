@@ -93,10 +93,11 @@ pub struct ClientOptions {
     pub credentials: Option<Credentials>,
     /// Whether [`Client::connect_with`] waits for a broker that cannot be reached yet, instead of returning an error at once. It tries
     /// again with growing pauses, and logs each reason once a minute. A broker that answers and refuses is an error at once. Off by
-    /// default. Subscribing waits as well, while the broker is away again or its queues have no leaders yet: see [`Consumer::wait`].
+    /// default. Subscribing waits as well, while the broker is away again or its queues have no leaders yet: see
+    /// [`Consumer::wait`](crate::Consumer::wait).
     pub wait: bool,
     /// Whether the client ends when the broker refuses the login or the virtual host after a connection was lost. On: the consumers end,
-    /// and [`Consumer::run`] returns the error. Off, the default: the client keeps trying, and reports it with
+    /// and [`Consumer::run`](crate::Consumer::run) returns the error. Off, the default: the client keeps trying, and reports it with
     /// [`Event::LoginRefused`](crate::Event) and [`Client::health`]. Unacknowledged messages are requeued either way.
     pub end_when_refused: bool,
 }
