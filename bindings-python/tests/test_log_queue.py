@@ -286,7 +286,7 @@ def test_a_factory_of_records_that_sets_our_fields_costs_no_line(
     logging.setLogRecordFactory(factory)
     try:
         asyncio.run(main())
-        for text in ("consuming ", "the trace of", "outlast `drain_timeout`"):
+        for text in ("consuming ", "the trace of", "still run after `drain_timeout`"):
             eventually(f"{text} is logged", functools.partial(said, text))
         eventually("the core's line is logged", lambda: said("parked as exhausted"))
     finally:
@@ -294,5 +294,5 @@ def test_a_factory_of_records_that_sets_our_fields_costs_no_line(
         go_on.set()
     (trace,) = said("the trace of")
     assert (trace["queue"], trace["attempt"], trace["error_type"]) == ("theirs", 1, "ValueError")
-    (left,) = said("outlast `drain_timeout`")
+    (left,) = said("still run after `drain_timeout`")
     assert (left["count"], left["retryrmq_count"]) == (0, 1)

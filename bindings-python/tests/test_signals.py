@@ -404,6 +404,26 @@ BLOCKING = {
 
         client.consume(queue, handle, dlx=True).run()
     """,
+    "run, while a thread starts": """
+        begin = threading.Thread.start
+
+        def start_slowly(thread):
+            begin(thread)
+            if thread.name == f"retryrmq-{queue}":
+                try:
+                    time.sleep(60)
+                finally:
+                    raise RuntimeError("release unlocked lock")
+
+        threading.Thread.start = start_slowly
+
+        def handle(msg):
+            say(began=msg.text())
+            time.sleep(0.5)
+            say(ended=msg.text())
+
+        client.consume(queue, handle, dlx=True).run()
+    """,
     "iteration": """
         with client.consume(queue, dlx=True) as consumer:
             for msg in consumer:

@@ -66,7 +66,7 @@ mod tests {
         assert!(made.unwrap().success());
         std::fs::write(&empty, "no certificate").unwrap();
         for (file, words) in [
-            (pipe, "does not come to its end"),
+            (pipe, "did not finish within"),
             (empty, "holds no certificate"),
             (folder.path().join("none"), "cannot be read"),
         ] {

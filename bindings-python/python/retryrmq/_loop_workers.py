@@ -179,7 +179,9 @@ class LoopWorkers:
         left = await self._unfinished(self._drain_deadline() - time.monotonic())
         if left and not self._stopped:
             held = [message for task in left if (message := cast("_Worker", task).message) is not None]
-            log_outlasting(self._plan, held, "%s: %d handlers that outlast `drain_timeout` are cancelled", len(left))
+            log_outlasting(
+                self._plan, held, "%s: cancelled %d handlers that still run after `drain_timeout`", len(left)
+            )
             self._cancel(asyncio.current_task())
             left = await self._unfinished(CANCEL_GRACE)
             if left:

@@ -151,8 +151,13 @@ class ThreadWorkers:
             self._threads.add(thread)
         try:
             thread.start()
-        except BaseException:
-            self._thread_ended(thread)
+        except BaseException as error:
+            # It may have begun to handle a message, which is waited for.
+            if not thread.is_alive():
+                self._thread_ended(thread)
+            # Ctrl-C, while CPython was to get a lock back that it then releases all the same.
+            if isinstance(error, RuntimeError) and isinstance(error.__context__, KeyboardInterrupt):
+                raise error.__context__ from None
             raise
 
     def _thread_ended(self, thread: threading.Thread) -> None:
