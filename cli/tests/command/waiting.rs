@@ -98,7 +98,7 @@ async fn what_waits_is_looked_at_brought_back_and_taken_out() {
         let sought = waiting(&fixture, &["show", "nobody"]).await;
         let sought = sought.exits(if counts { 1 } else { 3 });
         assert_eq!(
-            sought.err.contains("was looked at 2 times"),
+            sought.err.contains("has been read 2 times"),
             counts,
             "{sought:#?}"
         );
