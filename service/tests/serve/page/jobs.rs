@@ -146,7 +146,7 @@ async fn a_job_finds_what_waits_by_an_earlier_policy_and_leaves_what_has_no_queu
         drop(native);
         let now = people(folder.path(), "[defaults]\nretry = \"fixed(3s)\"\n");
         std::fs::write(file.path(), now).unwrap();
-        replica.says("holds from now on").await;
+        replica.says("is loaded and in force").await;
         let cancel = [
             ("word", word.as_str()),
             ("queue", "orders"),
