@@ -99,7 +99,7 @@ mod tests {
             }
         };
         heard("panicked").await;
-        heard("ended by itself").await;
+        heard("ended unexpectedly").await;
         while !health.troubles().is_empty() {
             sleep(Duration::from_millis(10)).await;
         }
