@@ -38,7 +38,7 @@ const TYPES = [
   [{ onEvent: {} }, /`onEvent` must be a function/],
   [{ fatal: 'Error' }, /`fatal` must be error classes/],
   [{ fatal: (error) => error.code === 'x' }, /`fatal` takes error classes, not the function.*; to decide at run time, throw `park\(error\)`/],
-  [{ fatal: [SyntaxError, { isFatal() {} }.isFatal] }, /the function `isFatal` is none/],
+  [{ fatal: [SyntaxError, { isFatal() {} }.isFatal] }, /not the function `isFatal`;/],
   [{ signal: {} }, /`signal` must be an AbortSignal, not an object without `addEventListener`/],
   [{ workQueue: 5 }, /`workQueue` must be a word .* not a number/],
   [{ workQueue: [] }, /`workQueue` must be a word .* not an array/],
