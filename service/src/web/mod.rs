@@ -7,7 +7,7 @@
 //!  a form ─► confirmation: these messages ─► job ─► progress, a result for each
 //! ```
 //!
-//! The page is made on the server and needs no script; the API ([`api`]) says the same as JSON. Whoever may not do something does not see its
+//! The page is made on the server and needs no script; the API (`api`) says the same as JSON. Whoever may not do something does not see its
 //! button, and is refused all the same.
 
 mod api;
