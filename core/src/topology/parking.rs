@@ -60,11 +60,10 @@ pub(crate) async fn inspect_parking(
         is_accepted || (of_type(&as_quorum) && !as_classic.as_deref().is_some_and(of_type));
     let classic = passes_for_classic && is_no_quorum_queue(connection, parking).await;
     // The refusal that is not about the type names the real difference.
-    let differs = match as_classic {
-        None => (!classic).then_some(as_quorum),
-        Some(as_classic) if of_type(&as_quorum) => Some(as_classic),
-        Some(_) => Some(as_quorum),
-    };
+    let differs = as_classic.map(|as_classic| match of_type(&as_quorum) {
+        true => as_classic,
+        false => as_quorum,
+    });
     Inspection {
         classic,
         warning: differs.and_then(|why| {
