@@ -379,15 +379,17 @@ def test_a_signal_drains_no_longer_than_it_may(broker: Broker, programs: list[Pr
     assert left_in(broker, queue) == [("a", True)]
 
 
-BLOCKING = {
-    "run": """
+RUN = """
         def handle(msg):
             say(began=msg.text())
             time.sleep(0.5)
             say(ended=msg.text())
 
         client.consume(queue, handle, dlx=True).run()
-    """,
+    """
+
+BLOCKING = {
+    "run": RUN,
     "run, before it waits": """
         start = retryrmq.BlockingConsumer.start
 
@@ -396,14 +398,8 @@ BLOCKING = {
             time.sleep(60)
 
         retryrmq.BlockingConsumer.start = start_slowly
-
-        def handle(msg):
-            say(began=msg.text())
-            time.sleep(0.5)
-            say(ended=msg.text())
-
-        client.consume(queue, handle, dlx=True).run()
-    """,
+    """
+    + RUN,
     "run, while a thread starts": """
         begin = threading.Thread.start
 
@@ -416,14 +412,8 @@ BLOCKING = {
                     raise RuntimeError("release unlocked lock")
 
         threading.Thread.start = start_slowly
-
-        def handle(msg):
-            say(began=msg.text())
-            time.sleep(0.5)
-            say(ended=msg.text())
-
-        client.consume(queue, handle, dlx=True).run()
-    """,
+    """
+    + RUN,
     "iteration": """
         with client.consume(queue, dlx=True) as consumer:
             for msg in consumer:

@@ -80,8 +80,9 @@ pub(crate) async fn inspect_parking(
     }
 }
 
-/// Whether a queue is none that counts requeues, although a broker whose checks are relaxed
-/// (`quorum_queue.property_equivalence.relaxed_checks_on_redeclaration`) accepts a quorum queue as a classic one. If that cannot be known, it counts.
+/// Asks for the type of a queue that the broker accepts as a classic one. A broker whose checks are relaxed
+/// (`quorum_queue.property_equivalence.relaxed_checks_on_redeclaration`) accepts a quorum queue as well. If the question fails, the queue may be
+/// one.
 async fn is_no_quorum_queue(connection: &Connection, queue: &str) -> bool {
     let (Ok(channel), Ok(queue)) = (connection.channel().await, name(queue)) else {
         return false;
