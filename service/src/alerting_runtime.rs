@@ -17,16 +17,13 @@ use tracing::{info, warn};
 use crate::{
     EventBus, ServiceEvent,
     alerts::{self, Alerting, BrokerStateStore, Counts, Handle, NotifierMode},
-    history::HISTORY_STREAM,
-    intake::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_PARKED, INTAKE_QUEUE},
     policy::ConfigWatcher,
+    queue_names::{
+        DEAD_EXCHANGE, HANDOVER_QUEUE, HISTORY_STREAM, INTAKE_PARKED, INTAKE_QUEUE, REPORTS_QUEUE,
+        STATE_QUEUE,
+    },
     queue_watch::{self, Watch, WatchCounts},
 };
-
-/// What the replicas report to each other.
-pub const REPORTS_QUEUE: &str = "retryrmq.serve.alerts";
-/// What the leader remembers.
-pub const STATE_QUEUE: &str = "retryrmq.serve.alerts.state";
 
 /// The pause before alerts that could not begin are tried again.
 const AGAIN: Duration = Duration::from_secs(15);

@@ -26,6 +26,7 @@ mod memory_budget;
 mod metrics;
 mod parked_depths;
 mod policy;
+mod queue_names;
 pub mod queue_watch;
 mod redaction;
 mod service;
@@ -40,14 +41,16 @@ mod tls;
 mod waiting;
 pub mod web;
 
-pub use alerting_runtime::{REPORTS_QUEUE, STATE_QUEUE};
 pub use config_duration::ConfigDuration;
 pub use event_bus::EventBus;
 pub use health::Health;
-pub use intake::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_PARKED, INTAKE_QUEUE};
 pub use logging::{LogFormat, start_logging};
 pub use metrics::Metrics;
 pub use policy::{Action, PolicyFile, Reason, ServiceConfig, schema};
+pub use queue_names::{
+    DEAD_EXCHANGE, HANDOVER_QUEUE, HISTORY_STREAM, INTAKE_PARKED, INTAKE_QUEUE, REPORTS_QUEUE,
+    STATE_QUEUE,
+};
 pub use service::{Service, ServiceOptions};
 pub use service_event::{
     DecodedBody, ParkedReport, QueueTrouble, RetryEvent, ServiceEvent, TroubleState,

@@ -9,8 +9,8 @@ use retryrmq::{FailedMessage, types::AMQPValue};
 use tokio::time::timeout;
 
 use crate::{
-    delayed::DELAYED_QUEUE,
     intake::{RetrierCache, WaitReason},
+    queue_names::DELAYED_QUEUE,
     store::{Destination, Id, ListedMessage, Page, Result, Store, StoredMessage, TakeResult},
 };
 

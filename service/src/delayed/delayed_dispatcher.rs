@@ -21,7 +21,7 @@ use super::{
     delay_headers::{DelayHeaders, as_published, plain},
     exchange_limiter::{AdmitResult, ExchangeLimiter},
     next_action::{DelayedMessage, NextAction, OutgoingMessage, next_delay_step, order},
-    topology::{DELAYED_QUEUE, plan},
+    topology::plan,
 };
 use crate::{
     EventBus, Health, Metrics,
@@ -30,6 +30,7 @@ use crate::{
         StoreHandle, original, report_parked,
     },
     policy::ConfigWatcher,
+    queue_names::DELAYED_QUEUE,
     store::{self, MessageDraft, StoredMessage},
 };
 

@@ -37,9 +37,6 @@ use crate::{EventBus, policy::ConfigWatcher};
 use policy_drift::PolicyDrift;
 use recorder::Recorder;
 
-/// The stream, unless the policy file names another.
-pub const HISTORY_STREAM: &str = "retryrmq.serve.history";
-
 /// The pause before what failed is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);

@@ -16,11 +16,11 @@ use super::{
     retrier_cache::RetrierCache,
     retry_schedule::{FailureCause, RetryContext, RetrySchedule},
     store_tasks::{StoreHandle, draft},
-    topology::{HANDOVER_QUEUE, INTAKE_QUEUE},
 };
 use crate::{
     Action, EventBus, Metrics, Reason, ServiceEvent,
     policy::ConfigWatcher,
+    queue_names::{HANDOVER_QUEUE, INTAKE_QUEUE},
     store::{self, StoredMessage},
 };
 

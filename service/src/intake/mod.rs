@@ -26,5 +26,4 @@ pub(crate) use retrier_cache::RetrierCache;
 pub(crate) use retry_schedule::{FailureCause, RetryContext, RetrySchedule};
 pub(crate) use store_tasks::{StoreHandle, StoreTasks, original};
 pub(crate) use topology::plan;
-pub use topology::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_PARKED, INTAKE_QUEUE};
 pub(crate) use wait_reason::WaitReason;

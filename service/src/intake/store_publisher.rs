@@ -10,8 +10,8 @@ use retryrmq::{
 use super::{parked_event::report_parked, retrier_cache::RetrierCache, wait_reason::WaitReason};
 use crate::{
     EventBus, Metrics,
-    delayed::DELAYED_QUEUE,
     policy::ConfigWatcher,
+    queue_names::DELAYED_QUEUE,
     store::{BrokerSink, DueMessage, PublishRefused, Sink},
 };
 

@@ -13,8 +13,8 @@ use retryrmq_operator::note::{Note, Notes};
 use super::Page;
 use crate::{
     alerts::{GroupView, Silence, failure_id},
-    delayed::DELAYED_QUEUE,
     history::{Group, QueueSummary},
+    queue_names::DELAYED_QUEUE,
     store::{Destination, Store},
 };
 
