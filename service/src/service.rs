@@ -126,8 +126,9 @@ impl Service {
             .map_or_else(MemoryBudget::of_this_machine, MemoryBudget::new);
         let event_bus = EventBus::with_memory(memory.clone());
         let running = RunningTasks::default();
-        let metrics = Arc::new(Metrics::new(&event_bus, running.clone()));
+        let metrics = Arc::new(Metrics::new(&event_bus));
         metrics.loaded(true);
+        metrics.join(running.registry());
         let history = History::new(service_config.history().clone());
         metrics.join(history.registry());
         let config_watcher = Arc::new(ConfigWatcher::new(service_config, options.policy.clone()));

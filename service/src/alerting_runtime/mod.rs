@@ -1,5 +1,7 @@
 //! The alerts and the watch of a running service: begun as the policy file says, and begun anew when it says something else.
 
+mod alert_metrics;
+
 use std::{
     collections::BTreeMap,
     fmt,
@@ -9,6 +11,8 @@ use std::{
     time::Duration,
 };
 
+use alert_metrics::AlertMetrics;
+use prometheus_client::registry::Registry;
 use retryrmq::Client;
 use retryrmq_operator::management::{Address, Management, vhost_of};
 use tokio::{sync::mpsc, time::sleep};
@@ -82,11 +86,18 @@ struct Supervisor {
 
 impl RunningTasks {
     /// The numbers of the alerts and of the watch; nothing where they are off.
-    pub(crate) fn counts(&self) -> Option<(Counts, WatchCounts)> {
+    fn counts(&self) -> Option<(Counts, WatchCounts)> {
         let office = self.lock();
         let office = office.as_ref()?;
         let watched = office.watch.as_ref().map(Watch::counts);
         Some((office.handle.counts(), watched.unwrap_or_default()))
+    }
+
+    /// These numbers, for the metrics of the service.
+    pub(crate) fn registry(&self) -> Registry {
+        let mut registry = Registry::with_prefix("retryrmq_serve");
+        registry.register_collector(Box::new(AlertMetrics(self.clone())));
+        registry
     }
 
     /// Keeps quiet about something.
