@@ -29,6 +29,7 @@ mod policy;
 mod queue_names;
 pub mod queue_watch;
 mod redaction;
+mod retrier_cache;
 mod service;
 mod service_event;
 mod settings;
@@ -38,6 +39,7 @@ mod stored_messages;
 mod supervisor;
 mod systemd;
 mod tls;
+mod wait_reason;
 mod waiting;
 pub mod web;
 

@@ -8,12 +8,13 @@ use serde_json::{Value, json};
 
 use crate::{
     ServiceConfig,
-    intake::{RetrierCache, WaitReason},
+    retrier_cache::RetrierCache,
     service::open_store,
     store::{
         CancelResult, Destination, Error, Id, ListedMessage, Result, Store, redis::RedisStore,
     },
     stored_messages::{ParkResult, header, milliseconds, park, queue_of, walk},
+    wait_reason::WaitReason,
 };
 
 /// Ids that are made due by one call.

@@ -26,11 +26,12 @@ use super::{
 use crate::{
     EventBus, Health, Metrics,
     intake::{
-        Disposition, FAREWELL, FailureCause, ON_ITS_WAY, RetrierCache, RetryContext, RetrySchedule,
-        StoreHandle, original, report_parked,
+        Disposition, FAREWELL, FailureCause, ON_ITS_WAY, RetryContext, RetrySchedule, StoreHandle,
+        original, report_parked,
     },
     policy::ConfigWatcher,
     queue_names::DELAYED_QUEUE,
+    retrier_cache::RetrierCache,
     store::{self, MessageDraft, StoredMessage},
 };
 

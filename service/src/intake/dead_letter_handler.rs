@@ -13,7 +13,6 @@ use super::{
     classify::{Classified, judge, taken_over},
     parked_event::{BodyContent, message_id, parked_report, retry, traceparent},
     per_queue_limit::{HeldPermit, PerQueueLimit},
-    retrier_cache::RetrierCache,
     retry_schedule::{FailureCause, RetryContext, RetrySchedule},
     store_tasks::{StoreHandle, draft},
 };
@@ -21,6 +20,7 @@ use crate::{
     Action, EventBus, Metrics, Reason, ServiceEvent,
     policy::ConfigWatcher,
     queue_names::{HANDOVER_QUEUE, INTAKE_QUEUE},
+    retrier_cache::RetrierCache,
     store::{self, StoredMessage},
 };
 

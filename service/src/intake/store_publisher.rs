@@ -7,12 +7,14 @@ use retryrmq::{
     BasicProperties, Client, FailedMessage, Failure, Outcome, terminal_escape, types::AMQPValue,
 };
 
-use super::{parked_event::report_parked, retrier_cache::RetrierCache, wait_reason::WaitReason};
+use super::parked_event::report_parked;
 use crate::{
     EventBus, Metrics,
     policy::ConfigWatcher,
     queue_names::DELAYED_QUEUE,
+    retrier_cache::RetrierCache,
     store::{BrokerSink, DueMessage, PublishRefused, Sink},
+    wait_reason::WaitReason,
 };
 
 /// The way back.

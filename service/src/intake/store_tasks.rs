@@ -18,14 +18,13 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{
-    store_metrics::StoreMetrics, store_publisher::StorePublisher, wait_reason::SAME_ATTEMPT,
-};
+use super::{store_metrics::StoreMetrics, store_publisher::StorePublisher};
 use crate::{
     EventBus, Health, Metrics,
     policy::ConfigWatcher,
     store::{DueDispatcher, Error, MessageDraft, Result, Store, StoredMessage},
     supervisor::watch_over,
+    wait_reason::SAME_ATTEMPT,
 };
 
 /// Messages that are kept by one call.

@@ -19,8 +19,9 @@ use crate::{
     ServiceConfig,
     alerting_runtime::RunningTasks,
     history::{Event, History, HistoryAction},
-    intake::{RetrierCache, is_packed},
+    intake::is_packed,
     memory_budget::MemoryBudget,
+    retrier_cache::RetrierCache,
     store::{CancelResult, Store, redis::RedisStore},
     stored_messages::{ParkResult, park, walk},
     web::{
