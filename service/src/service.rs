@@ -16,7 +16,7 @@ use crate::{
     delayed::DelayedDispatcher,
     history::History,
     http::{self, ProbeState},
-    intake::{ChannelState, DeadLetterHandler, Disposition, StoreTasks, plan},
+    intake::{ChannelState, DeadLetterHandler, Disposition, ParkedReporter, StoreTasks, plan},
     memory_budget::MemoryBudget,
     policy::{ConfigWatcher, read_config},
     queue_names::{HANDOVER_QUEUE, INTAKE_QUEUE},
@@ -253,7 +253,12 @@ impl Service {
             () = &mut end => return Ok(()),
         };
         self.health.set_intake(Ok(()));
-        let store_tasks = self.store_tasks(client);
+        let parked_reporter = ParkedReporter::new(
+            Arc::clone(&self.metrics),
+            self.event_bus.clone(),
+            Arc::clone(&self.config_watcher),
+        );
+        let store_tasks = self.store_tasks(client, &parked_reporter);
         info!("ready: dead-lettered messages are retried, and parked after the last retry");
         let handler = Arc::new(
             DeadLetterHandler::new(
@@ -261,6 +266,7 @@ impl Service {
                 Arc::clone(&self.config_watcher),
                 Arc::clone(&self.metrics),
                 self.event_bus.clone(),
+                parked_reporter.clone(),
                 self.options.prefetch,
                 channel_state,
             )
@@ -270,7 +276,7 @@ impl Service {
             client,
             &self.config_watcher,
             &self.metrics,
-            &self.event_bus,
+            parked_reporter,
             &self.health,
             self.options.prefetch,
         );
@@ -405,7 +411,7 @@ impl Service {
         Ok(Arc::new(subscription))
     }
 
-    fn store_tasks(&self, client: &Client) -> Option<StoreTasks> {
+    fn store_tasks(&self, client: &Client, parked_reporter: &ParkedReporter) -> Option<StoreTasks> {
         let store = self.store.as_ref()?;
         let service_config = self.config_watcher.service_config();
         Some(StoreTasks::start(
@@ -413,8 +419,7 @@ impl Service {
             service_config.store()?.connections,
             client,
             &self.metrics,
-            &self.event_bus,
-            &self.config_watcher,
+            parked_reporter.clone(),
             &self.health,
         ))
     }

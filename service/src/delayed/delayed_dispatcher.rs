@@ -24,10 +24,10 @@ use super::{
     topology::plan,
 };
 use crate::{
-    EventBus, Health, Metrics,
+    Health, Metrics,
     intake::{
-        Disposition, FAREWELL, FailureCause, ON_ITS_WAY, RetryContext, RetrySchedule, StoreHandle,
-        original, report_parked,
+        Disposition, FAREWELL, FailureCause, ON_ITS_WAY, ParkedReporter, RetryContext,
+        RetrySchedule, StoreHandle, original,
     },
     policy::ConfigWatcher,
     queue_names::DELAYED_QUEUE,
@@ -56,7 +56,7 @@ pub(crate) struct DelayedDispatcher {
     client: Client,
     config_watcher: Arc<ConfigWatcher>,
     metrics: Arc<Metrics>,
-    event_bus: EventBus,
+    parked_reporter: ParkedReporter,
     health: Health,
     prefetch: u16,
     retrier_cache: RetrierCache,
@@ -137,7 +137,7 @@ impl DelayedDispatcher {
         client: &Client,
         config_watcher: &Arc<ConfigWatcher>,
         metrics: &Arc<Metrics>,
-        event_bus: &EventBus,
+        parked_reporter: ParkedReporter,
         health: &Health,
         prefetch: u16,
     ) -> Self {
@@ -145,7 +145,7 @@ impl DelayedDispatcher {
             client: client.clone(),
             config_watcher: Arc::clone(config_watcher),
             metrics: Arc::clone(metrics),
-            event_bus: event_bus.clone(),
+            parked_reporter,
             health: health.clone(),
             prefetch,
             retrier_cache: RetrierCache::new(client.clone()),
@@ -324,14 +324,7 @@ impl DelayedDispatcher {
         if let Ok(retrier) = self.retrier_cache.of(DELAYED_QUEUE)
             && let Some(decision) = retrier.decide(&failed, &outcome)
         {
-            report_parked(
-                &self.metrics,
-                &self.event_bus,
-                &self.config_watcher,
-                &failed,
-                &decision,
-            )
-            .await;
+            self.parked_reporter.report(&failed, &decision).await;
         }
         self.metrics.delayed("parked");
         Some(outcome)
@@ -515,14 +508,7 @@ impl DelayedDispatcher {
         let outcome = Outcome::fatal(Failure::new(why).of_type("NotDelayed"));
         let retrier = self.retrier_cache.of(DELAYED_QUEUE)?;
         if let Some(decision) = retrier.after(&failed, &outcome).await? {
-            report_parked(
-                &self.metrics,
-                &self.event_bus,
-                &self.config_watcher,
-                &failed,
-                &decision,
-            )
-            .await;
+            self.parked_reporter.report(&failed, &decision).await;
         }
         Ok(())
     }

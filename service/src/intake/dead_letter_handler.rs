@@ -11,7 +11,7 @@ use tracing::{debug, info, warn};
 
 use super::{
     classify::{Classified, judge, taken_over},
-    parked_event::{BodyContent, message_id, parked_report, retry, traceparent},
+    parked_event::{ParkedReporter, message_id, retry, traceparent},
     per_queue_limit::{HeldPermit, PerQueueLimit},
     retry_schedule::{FailureCause, RetryContext, RetrySchedule},
     store_tasks::{StoreHandle, draft},
@@ -70,6 +70,7 @@ pub(crate) struct DeadLetterHandler {
     config_watcher: Arc<ConfigWatcher>,
     metrics: Arc<Metrics>,
     event_bus: EventBus,
+    parked_reporter: ParkedReporter,
     per_queue_limit: Arc<PerQueueLimit>,
     channel_state: watch::Receiver<ChannelState>,
     /// Where messages wait; in waiting queues without it.
@@ -144,6 +145,7 @@ impl DeadLetterHandler {
         config_watcher: Arc<ConfigWatcher>,
         metrics: Arc<Metrics>,
         event_bus: EventBus,
+        parked_reporter: ParkedReporter,
         prefetch: u16,
         channel_state: watch::Receiver<ChannelState>,
     ) -> Self {
@@ -152,6 +154,7 @@ impl DeadLetterHandler {
             config_watcher,
             metrics,
             event_bus,
+            parked_reporter,
             per_queue_limit: Arc::new(PerQueueLimit::new(prefetch)),
             channel_state,
             store_handle: None,
@@ -580,12 +583,9 @@ impl DeadLetterHandler {
                     error = %terminal_escape::line(error),
                     "parked"
                 );
-                let content =
-                    BodyContent::of(&case.failed, &self.event_bus, &self.config_watcher).await;
-                self.event_bus.publish(|| {
-                    let written = parked_report(&case.failed, decision, *reason, content);
-                    ServiceEvent::Parked(Box::new(written))
-                });
+                self.parked_reporter
+                    .publish(&case.failed, decision, *reason)
+                    .await;
             }
             other => debug!(event = other.name(), "done"),
         }

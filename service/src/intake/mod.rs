@@ -19,7 +19,7 @@ mod topology;
 pub(crate) use dead_letter_handler::{
     ChannelState, DeadLetterHandler, Disposition, FAREWELL, ON_ITS_WAY,
 };
-pub(crate) use parked_event::{is_packed, report_parked, value};
+pub(crate) use parked_event::{ParkedReporter, is_packed, value};
 pub(crate) use retry_schedule::{FailureCause, RetryContext, RetrySchedule};
 pub(crate) use store_tasks::{StoreHandle, StoreTasks, original};
 pub(crate) use topology::plan;
