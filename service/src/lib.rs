@@ -48,7 +48,7 @@ pub use event_bus::EventBus;
 pub use health::Health;
 pub use logging::{LogFormat, start_logging};
 pub use metrics::Metrics;
-pub use policy::{Action, PolicyFile, Reason, ServiceConfig, schema};
+pub use policy::{Action, PolicyFile, PolicyRules, Reason, ServiceConfig, schema};
 pub use queue_names::{
     DEAD_EXCHANGE, HANDOVER_QUEUE, HISTORY_STREAM, INTAKE_PARKED, INTAKE_QUEUE, REPORTS_QUEUE,
     STATE_QUEUE,

@@ -195,7 +195,7 @@ impl DeadLetterHandler {
             warn!(queue = %terminal_escape::line(&death.queue), header, why, "a header is not believed and counts as absent");
         }
         let reason = Reason::parse(&death.reason);
-        let action = self.config_watcher.service_config().action(
+        let action = self.config_watcher.service_config().rules().action(
             failed.queue(),
             failed.routing_key(),
             failed.properties().headers().as_ref(),
@@ -249,7 +249,7 @@ impl DeadLetterHandler {
             Handover::Retry { .. } | Handover::Park(_) => &failure,
             _ => &none,
         };
-        let action = self.config_watcher.service_config().action(
+        let action = self.config_watcher.service_config().rules().action(
             failed.queue(),
             failed.routing_key(),
             failed.properties().headers().as_ref(),

@@ -7,11 +7,17 @@
 //! ```
 
 mod config_watcher;
+mod configuration;
 mod file;
+mod policy_rules;
+mod reason;
 mod rule;
 mod service_config;
 
 pub(crate) use config_watcher::{ConfigWatcher, read_config};
-pub use file::{PolicyFile, Reason, schema};
+pub(crate) use configuration::{Defaults, RuleEntry};
+pub use file::{PolicyFile, schema};
+pub use policy_rules::PolicyRules;
+pub use reason::Reason;
 pub use rule::Action;
 pub use service_config::ServiceConfig;

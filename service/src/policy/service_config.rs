@@ -1,56 +1,24 @@
-//! A policy that was read and checked, ready to be asked.
+//! A policy file that was read and checked: what each part of the service is told.
 
-use retryrmq::{Failure, Policy, types::FieldTable};
 use retryrmq_operator::configuration::ConfigError;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::{
-    file::{ActionName, PolicyFile, Reason},
-    rule::{Action, CheckedRule},
-};
+use super::{PolicyRules, file::PolicyFile};
 use crate::{
     Settings, alerting_runtime::AlertSections, alerts, delayed, history, store::redis, web,
 };
 
-/// What becomes of each dead letter.
-#[derive(Clone, Debug, PartialEq)]
+/// What a policy file says.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServiceConfig {
-    lines: Vec<CheckedRule>,
-    otherwise: Policy,
-    ends: [(Reason, ActionName); 5],
+    rules: PolicyRules,
     sections: AlertSections,
     store: Option<redis::Configuration>,
     delayed: delayed::DelayedSections,
     settings: Settings,
     history: history::Configuration,
     page: web::Configuration,
-}
-
-/// What was not a failure of a consumer is not retried unless somebody says so: a message that outlived its time would be late again, and
-/// one that a full queue pushed out would push out the next.
-const ENDS: [(Reason, ActionName); 5] = [
-    (Reason::Rejected, ActionName::Retry),
-    (Reason::Failed, ActionName::Retry),
-    (Reason::Expired, ActionName::Park),
-    (Reason::Maxlen, ActionName::Park),
-    (Reason::DeliveryLimit, ActionName::Park),
-];
-
-impl Default for ServiceConfig {
-    fn default() -> Self {
-        Self {
-            lines: Vec::new(),
-            otherwise: Policy::default(),
-            ends: ENDS,
-            sections: AlertSections::default(),
-            store: None,
-            delayed: delayed::DelayedSections::default(),
-            settings: Settings::default(),
-            history: history::Configuration::default(),
-            page: web::Configuration::default(),
-        }
-    }
 }
 
 impl ServiceConfig {
@@ -65,11 +33,6 @@ impl ServiceConfig {
             let words: Vec<&str> = why.message().split_whitespace().collect();
             ConfigError::at(text, offset, words.join(" "))
         })?;
-        let policy = |said: &toml::Spanned<String>| -> Result<Policy, ConfigError> {
-            let policy: retryrmq::Result<Policy> = said.get_ref().parse();
-            let checked = policy.and_then(|policy| policy.validate().map(|()| policy));
-            checked.map_err(|why| ConfigError::at(text, said.span().start, why.to_string()))
-        };
         let mut service_config = Self::default();
         if let Some(said) = &file.alerts {
             let fault = |why: String| ConfigError::at(text, said.span().start, why);
@@ -101,28 +64,7 @@ impl ServiceConfig {
             let checked = service_config.page.check();
             checked.map_err(|why| ConfigError::at(text, place, why))?;
         }
-        let defaults = &file.defaults;
-        if let Some(said) = &defaults.retry {
-            service_config.otherwise = policy(said)?;
-        }
-        for (reason, word) in &mut service_config.ends {
-            let said = match reason {
-                Reason::Rejected => defaults.rejected,
-                Reason::Failed => defaults.failed,
-                Reason::Expired => defaults.expired,
-                Reason::Maxlen => defaults.maxlen,
-                Reason::DeliveryLimit => defaults.delivery_limit,
-            };
-            *word = said.unwrap_or(*word);
-        }
-        for rule in &file.rules {
-            let entry = rule.get_ref();
-            let bad = |why: &str| ConfigError::at(text, rule.span().start, why);
-            let retry = entry.retry.as_ref().map(policy).transpose()?;
-            service_config
-                .lines
-                .push(CheckedRule::read(entry, retry).map_err(bad)?);
-        }
+        service_config.rules = PolicyRules::read(text, &file.defaults, &file.rules)?;
         service_config.sections = AlertSections {
             alerts: file.alerts.map(toml::Spanned::into_inner),
             orphans: file.orphans.map(toml::Spanned::into_inner),
@@ -141,13 +83,19 @@ impl ServiceConfig {
     /// Equal where the same becomes of each message: of the defaults, the rules and the exchanges with delays. No secret goes in, and no
     /// words of one version, because the services of a virtual host show it to each other.
     pub(crate) fn digest(&self) -> String {
-        let rules: Vec<_> = self.lines.iter().map(CheckedRule::digest_value).collect();
-        let whole = json!([rules, self.otherwise.to_string(), self.ends, self.delayed]);
+        let [rules, otherwise, ends] = self.rules.digest_values();
+        let whole = json!([rules, otherwise, ends, self.delayed]);
         let digest = Sha256::digest(whole.to_string());
         digest[..8]
             .iter()
             .map(|byte| format!("{byte:02x}"))
             .collect()
+    }
+
+    /// What becomes of dead letters.
+    #[must_use]
+    pub fn rules(&self) -> &PolicyRules {
+        &self.rules
     }
 
     /// Who is told what.
@@ -184,179 +132,21 @@ impl ServiceConfig {
         &self.page
     }
 
-    /// The policies by which messages wait.
-    pub(crate) fn policies(&self) -> impl Iterator<Item = Policy> {
-        let lines = self.lines.iter().filter_map(|line| match line.action() {
-            Action::Retry(policy) => Some(policy),
-            Action::Park | Action::Drop => None,
-        });
-        lines.chain([&self.otherwise]).cloned()
-    }
-
     /// Where messages wait; without it in waiting queues of the broker.
     #[must_use]
     pub fn store(&self) -> Option<&redis::Configuration> {
         self.store.as_ref()
     }
-
-    /// What becomes of a message that died in `queue` for this reason. `routing_key` is the one it was first published with, `failure` what a client
-    /// handed over; of a dead letter nothing is known. A reason that is not known is parked.
-    #[must_use]
-    pub fn action(
-        &self,
-        queue: &str,
-        routing_key: &str,
-        headers: Option<&FieldTable>,
-        reason: Option<Reason>,
-        failure: &Failure,
-    ) -> Action {
-        let Some(reason) = reason else {
-            return Action::Park;
-        };
-        let holds = |line: &&CheckedRule| line.holds(queue, routing_key, headers, reason, failure);
-        if let Some(line) = self.lines.iter().find(holds) {
-            return line.action().clone();
-        }
-        let word = self.ends.iter().find(|(of, _)| *of == reason);
-        match word.map(|(_, word)| *word) {
-            Some(ActionName::Retry) => Action::Retry(self.otherwise.clone()),
-            Some(ActionName::Drop) => Action::Drop,
-            Some(ActionName::Park) | None => Action::Park,
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-    use retryrmq::types::AMQPValue;
-
     use super::*;
-
-    const FILE: &str = r##"
-[defaults]
-retry = "fixed(2s, retries=4)"
-maxlen = "retry"
-
-[[rules]]
-queue = "mail.*"
-reason = ["expired", "rejected"]
-end = "drop"
-
-[[rules]]
-routing_key = "eu.#"
-headers = { kind = "invoice*" }
-retry = "list(1s, 1m)"
-
-[[rules]]
-queue = "orders"
-reason = "delivery-limit"
-retry = "fixed(1m, retries=1)"
-"##;
-
-    fn named(action: &Action) -> String {
-        match action {
-            Action::Retry(policy) => policy.to_string(),
-            Action::Park => "park".to_owned(),
-            Action::Drop => "drop".to_owned(),
-        }
-    }
-
-    fn ask(
-        service_config: &ServiceConfig,
-        queue: &str,
-        key: &str,
-        kind: Option<&str>,
-        reason: Reason,
-    ) -> String {
-        let headers = kind.map(|kind| {
-            let mut table = FieldTable::default();
-            table.insert("kind".into(), AMQPValue::LongString(kind.into()));
-            table
-        });
-        let failure = Failure::default();
-        named(&service_config.action(queue, key, headers.as_ref(), Some(reason), &failure))
-    }
+    use proptest::prelude::*;
 
     #[test]
-    fn the_first_rule_that_holds_decides_and_else_the_defaults() {
-        use Reason::{DeliveryLimit, Expired, Failed, Maxlen, Rejected};
-        let service_config = ServiceConfig::read(FILE).unwrap();
-        for (queue, key, kind, reason, expected) in [
-            ("orders", "a", None, Rejected, "fixed(2s, retries=4)"),
-            ("orders", "a", None, Maxlen, "fixed(2s, retries=4)"),
-            ("orders", "a", None, Failed, "fixed(2s, retries=4)"),
-            ("mail.out", "x", None, Failed, "fixed(2s, retries=4)"),
-            ("orders", "eu.de", Some("invoice"), Failed, "list(1s, 1m"),
-            ("orders", "a", None, Expired, "park"),
-            ("orders", "a", None, DeliveryLimit, "fixed(1m, retries=1)"),
-            ("billing", "a", None, DeliveryLimit, "park"),
-            ("mail.out", "eu.de", None, Expired, "drop"),
-            ("mail.out", "eu.de", None, Rejected, "drop"),
-            ("mail.out", "eu.de", None, Maxlen, "fixed(2s, retries=4)"),
-            (
-                "orders",
-                "eu.de",
-                Some("invoice-7"),
-                Rejected,
-                "list(1s, 1m",
-            ),
-            ("orders", "eu.de", Some("invoice-7"), Expired, "park"),
-            (
-                "orders",
-                "eu.de",
-                Some("bill"),
-                Rejected,
-                "fixed(2s, retries=4)",
-            ),
-            (
-                "orders",
-                "us",
-                Some("invoice-7"),
-                Rejected,
-                "fixed(2s, retries=4)",
-            ),
-        ] {
-            let said = ask(&service_config, queue, key, kind, reason);
-            assert!(
-                said.starts_with(expected),
-                "{queue} {key} {kind:?} {reason:?}: {said}"
-            );
-        }
-    }
-
-    #[test]
-    fn without_a_file_what_was_rejected_is_retried_and_the_rest_parked() {
-        let service_config = ServiceConfig::default();
-        assert_eq!(ServiceConfig::read("").unwrap(), service_config);
-        let usual = Policy::default().to_string();
-        for reason in [Reason::Rejected, Reason::Failed] {
-            assert_eq!(ask(&service_config, "q", "k", None, reason), usual);
-        }
-        for reason in [Reason::Expired, Reason::Maxlen, Reason::DeliveryLimit] {
-            assert_eq!(ask(&service_config, "q", "k", None, reason), "park");
-        }
-        let failure = Failure::default();
-        assert_eq!(
-            service_config.action("q", "k", None, None, &failure),
-            Action::Park
-        );
-    }
-
-    #[test]
-    fn a_rule_with_an_error_is_about_failures_of_that_type_that_were_handed_over() {
-        let service_config = "[[rules]]\nqueue = \"orders\"\nerror_type = \"db.*Timeout\"\nretry = \"fixed(7s)\"\n\
-                    [[rules]]\nerror_type = \"*\"\nreason = [\"failed\"]\nend = \"park\"\n";
-        let service_config = ServiceConfig::read(service_config).unwrap();
-        let ask = |queue, reason, kind| {
-            let failure = Failure::new("late").of_type(kind);
-            named(&service_config.action(queue, "k", None, Some(reason), &failure))
-        };
-        let usual = Policy::default().to_string();
-        assert!(ask("orders", Reason::Failed, "db.ReadTimeout").starts_with("fixed(7s"));
-        assert_eq!(ask("orders", Reason::Failed, "db.Gone"), "park");
-        assert_eq!(ask("bills", Reason::Failed, "db.ReadTimeout"), "park");
-        assert_eq!(ask("orders", Reason::Rejected, ""), usual);
+    fn an_empty_file_says_what_no_file_says() {
+        assert_eq!(ServiceConfig::read("").unwrap(), ServiceConfig::default());
     }
 
     #[test]
@@ -448,7 +238,8 @@ retry = "fixed(1m, retries=1)"
         let other = "[[rules]]\nqueue = \"b\"\nend = \"drop\"\n";
         let mut all = vec![
             digest(""),
-            digest(FILE),
+            digest("[defaults]\nmaxlen = \"retry\"\n"),
+            digest("[[rules]]\nheaders = { kind = \"invoice*\" }\nretry = \"list(1s, 1m)\"\n"),
             digest(rule),
             digest(other),
             digest(&format!("{rule}{other}")),
@@ -498,17 +289,6 @@ retry = "fixed(1m, retries=1)"
         #[test]
         fn any_text_is_read_or_refused(text in "\\PC{0,200}") {
             let _ = ServiceConfig::read(&text);
-        }
-
-        #[test]
-        fn every_message_has_an_end(
-            queue in "[a-z.]{0,12}", key in "[a-z.]{0,12}", word in "[a-z_]{0,12}",
-        ) {
-            let service_config = ServiceConfig::read(FILE).unwrap();
-            let action = service_config.action(&queue, &key, None, Reason::parse(&word), &Failure::default());
-            if Reason::parse(&word).is_none() {
-                prop_assert_eq!(action, Action::Park);
-            }
         }
     }
 }

@@ -321,6 +321,7 @@ impl JobRunner<'_> {
         let waiting = self.client.waiting(&self.job.queue);
         let policies = self
             .service_config
+            .rules()
             .policies()
             .chain(self.policies_of(marks));
         let waiting_queues = waiting.queues(policies).await.map_err(sentence)?;
