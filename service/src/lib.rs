@@ -14,6 +14,7 @@
 
 mod alerting_runtime;
 pub mod alerts;
+mod config;
 mod config_duration;
 mod delayed;
 mod event_bus;
@@ -43,12 +44,13 @@ mod wait_reason;
 mod waiting;
 pub mod web;
 
+pub use config::{PolicyFile, ServiceConfig, schema};
 pub use config_duration::ConfigDuration;
 pub use event_bus::EventBus;
 pub use health::Health;
 pub use logging::{LogFormat, start_logging};
 pub use metrics::Metrics;
-pub use policy::{Action, PolicyFile, PolicyRules, Reason, ServiceConfig, schema};
+pub use policy::{Action, PolicyRules, Reason};
 pub use queue_names::{
     DEAD_EXCHANGE, HANDOVER_QUEUE, HISTORY_STREAM, INTAKE_PARKED, INTAKE_QUEUE, REPORTS_QUEUE,
     STATE_QUEUE,

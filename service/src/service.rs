@@ -13,12 +13,12 @@ use tracing::{info, warn};
 use crate::{
     EventBus, Health, Metrics, ServiceConfig,
     alerting_runtime::{AlertingRuntime, ManagementAccess, RunningTasks},
+    config::{ConfigWatcher, read_config},
     delayed::DelayedDispatcher,
     history::History,
     http::{self, ProbeState},
     intake::{ChannelState, DeadLetterHandler, Disposition, ParkedReporter, StoreTasks, plan},
     memory_budget::MemoryBudget,
-    policy::{ConfigWatcher, read_config},
     queue_names::{HANDOVER_QUEUE, INTAKE_QUEUE},
     startup::begin,
     store::{self, Store, redis::RedisStore},

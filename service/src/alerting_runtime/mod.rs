@@ -21,7 +21,7 @@ use tracing::{info, warn};
 use crate::{
     EventBus, ServiceEvent,
     alerts::{self, Alerting, BrokerStateStore, Counts, Handle, NotifierMode},
-    policy::ConfigWatcher,
+    config::ConfigWatcher,
     queue_names::{
         DEAD_EXCHANGE, HANDOVER_QUEUE, HISTORY_STREAM, INTAKE_PARKED, INTAKE_QUEUE, REPORTS_QUEUE,
         STATE_QUEUE,

@@ -25,11 +25,11 @@ use super::{
 };
 use crate::{
     Health, Metrics,
+    config::ConfigWatcher,
     intake::{
         Disposition, FAREWELL, FailureCause, ON_ITS_WAY, ParkedReporter, RetryContext,
         RetrySchedule, StoreHandle, original,
     },
-    policy::ConfigWatcher,
     queue_names::DELAYED_QUEUE,
     retrier_cache::RetrierCache,
     store::{self, MessageDraft, StoredMessage},

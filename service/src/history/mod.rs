@@ -33,7 +33,7 @@ pub use configuration::Configuration;
 pub(crate) use event::{Event, HistoryAction};
 pub(crate) use index::{Group, Index, IntervalCounts, QueueSummary};
 
-use crate::{EventBus, policy::ConfigWatcher};
+use crate::{EventBus, config::ConfigWatcher};
 use policy_drift::PolicyDrift;
 use recorder::Recorder;
 

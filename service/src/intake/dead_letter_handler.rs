@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     Action, EventBus, Metrics, Reason, ServiceEvent,
-    policy::ConfigWatcher,
+    config::ConfigWatcher,
     queue_names::{HANDOVER_QUEUE, INTAKE_QUEUE},
     retrier_cache::RetrierCache,
     store::{self, StoredMessage},

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use tracing::warn;
 
 use crate::{
-    DecodedBody, EventBus, Metrics, ParkedReport, RetryEvent, ServiceEvent, policy::ConfigWatcher,
+    DecodedBody, EventBus, Metrics, ParkedReport, RetryEvent, ServiceEvent, config::ConfigWatcher,
 };
 
 /// A body, decoded as its properties say or as it looks.

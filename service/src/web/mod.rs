@@ -51,8 +51,8 @@ use refusal::{Refusal, RefusalKind};
 use sign_in_limiter::SignInLimiter;
 
 use crate::{
-    Health, ServiceConfig, alerting_runtime::RunningTasks, history::History,
-    memory_budget::MemoryBudget, policy::ConfigWatcher, store::redis::RedisStore,
+    Health, ServiceConfig, alerting_runtime::RunningTasks, config::ConfigWatcher, history::History,
+    memory_budget::MemoryBudget, store::redis::RedisStore,
 };
 
 /// What the page is made of.

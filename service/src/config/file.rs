@@ -4,8 +4,13 @@ use schemars::{JsonSchema, Schema, schema_for};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Defaults, RuleEntry};
-use crate::{Settings, alerts, delayed, history, queue_watch, store::redis, web};
+use crate::{
+    Settings, alerts, delayed, history,
+    policy::{Defaults, RuleEntry},
+    queue_watch,
+    store::redis,
+    web,
+};
 
 /// The policy of a service: what becomes of the dead letters of each queue.
 #[derive(Debug, Default, Deserialize, JsonSchema)]

@@ -4,9 +4,10 @@ use retryrmq_operator::configuration::ConfigError;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::{PolicyRules, file::PolicyFile};
+use super::file::PolicyFile;
 use crate::{
-    Settings, alerting_runtime::AlertSections, alerts, delayed, history, store::redis, web,
+    PolicyRules, Settings, alerting_runtime::AlertSections, alerts, delayed, history, store::redis,
+    web,
 };
 
 /// What a policy file says.
@@ -258,7 +259,7 @@ mod tests {
 
     #[test]
     fn the_schema_names_every_key() {
-        let schema = super::super::schema().to_value().to_string();
+        let schema = crate::schema().to_value().to_string();
         for key in [
             "defaults",
             "rules",

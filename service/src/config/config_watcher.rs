@@ -1,4 +1,4 @@
-//! The book in force, and the file that it was read from.
+//! The configuration in force, and the file that it was read from.
 
 use std::{
     path::{Path, PathBuf},
