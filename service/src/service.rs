@@ -253,17 +253,18 @@ impl Service {
             () = &mut end => return Ok(()),
         };
         self.health.set_intake(Ok(()));
+        let configs = self.config_watcher.components();
         let parked_reporter = ParkedReporter::new(
             Arc::clone(&self.metrics),
             self.event_bus.clone(),
-            Arc::clone(&self.config_watcher),
+            configs.reads_bodies(),
         );
         let store_tasks = self.store_tasks(client, &parked_reporter);
         info!("ready: dead-lettered messages are retried, and parked after the last retry");
         let handler = Arc::new(
             DeadLetterHandler::new(
                 client.clone(),
-                Arc::clone(&self.config_watcher),
+                configs.rules(),
                 Arc::clone(&self.metrics),
                 self.event_bus.clone(),
                 parked_reporter.clone(),
@@ -274,7 +275,7 @@ impl Service {
         );
         let dispatcher = DelayedDispatcher::new(
             client,
-            &self.config_watcher,
+            configs.delayed(),
             &self.metrics,
             parked_reporter,
             &self.health,
@@ -296,11 +297,10 @@ impl Service {
             management: self.options.management.clone(),
             management_ca: self.options.management_ca.clone(),
         };
-        let config_watcher = Arc::clone(&self.config_watcher);
         let reporting = AlertingRuntime::new(
             access,
             self.event_bus.clone(),
-            config_watcher,
+            configs.alerts(),
             self.running.clone(),
         );
         let mut beside = Box::pin(async {
@@ -309,8 +309,7 @@ impl Service {
                     .watch_file(self.seen.clone(), &self.metrics),
                 self.keep(client),
                 reporting.run(client),
-                self.history
-                    .run(client, &self.event_bus, &self.config_watcher)
+                self.history.run(client, &self.event_bus, configs.digest())
             )
         });
         loop {

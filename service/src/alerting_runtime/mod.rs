@@ -15,13 +15,15 @@ use alert_metrics::AlertMetrics;
 use prometheus_client::registry::Registry;
 use retryrmq::Client;
 use retryrmq_operator::management::{Address, Management, vhost_of};
-use tokio::{sync::mpsc, time::sleep};
+use tokio::{
+    sync::{mpsc, watch},
+    time::sleep,
+};
 use tracing::{info, warn};
 
 use crate::{
     EventBus, ServiceEvent,
     alerts::{self, Alerting, BrokerStateStore, Counts, Handle, NotifierMode},
-    config::ConfigWatcher,
     queue_names::{
         DEAD_EXCHANGE, HANDOVER_QUEUE, HISTORY_STREAM, INTAKE_PARKED, INTAKE_QUEUE, REPORTS_QUEUE,
         STATE_QUEUE,
@@ -70,7 +72,7 @@ impl fmt::Debug for ManagementAccess {
 pub(crate) struct AlertingRuntime {
     access: ManagementAccess,
     event_bus: EventBus,
-    config_watcher: Arc<ConfigWatcher>,
+    sections: watch::Receiver<AlertSections>,
     running: RunningTasks,
 }
 
@@ -161,23 +163,23 @@ impl AlertingRuntime {
     pub(crate) fn new(
         access: ManagementAccess,
         event_bus: EventBus,
-        config_watcher: Arc<ConfigWatcher>,
+        sections: watch::Receiver<AlertSections>,
         running: RunningTasks,
     ) -> Self {
         Self {
             access,
             event_bus,
-            config_watcher,
+            sections,
             running,
         }
     }
 
     /// Begins, hands on what happens, and begins anew with other sections. Never ends; [`stop`](Self::stop) does.
     pub(crate) async fn run(&self, client: &Client) {
-        let mut configs = self.config_watcher.changes();
+        let mut sections = self.sections.clone();
         let mut news = None;
         loop {
-            let wanted = configs.borrow_and_update().sections().clone();
+            let wanted = sections.borrow_and_update().clone();
             // What happens while they begin, or begin anew, waits.
             news = match wanted.wants_anything() {
                 true => news.or_else(|| Some(self.event_bus.listen())),
@@ -196,8 +198,8 @@ impl AlertingRuntime {
                 () = self.hand_on(heard) => {}
                 () = sleep(AGAIN), if wanted.wants_anything() && !begun => {}
                 () = async {
-                    while configs.changed().await.is_ok() {
-                        if *configs.borrow_and_update().sections() != wanted {
+                    while sections.changed().await.is_ok() {
+                        if *sections.borrow_and_update() != wanted {
                             return;
                         }
                     }

@@ -12,7 +12,7 @@ use tokio::{
 };
 use tracing::{error, info};
 
-use super::ServiceConfig;
+use super::{ServiceConfig, component_configs::ComponentConfigs};
 use crate::Metrics;
 
 /// How often the file is looked at. Its bytes count, not its time: a mounted ConfigMap changes by a link.
@@ -22,6 +22,7 @@ const LOOK: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct ConfigWatcher {
     file: Option<PathBuf>,
+    components: ComponentConfigs,
     service_config: watch::Sender<Arc<ServiceConfig>>,
     asked: Notify,
 }
@@ -31,6 +32,7 @@ impl ConfigWatcher {
     pub(crate) fn new(service_config: ServiceConfig, file: Option<PathBuf>) -> Self {
         Self {
             file,
+            components: ComponentConfigs::new(&service_config),
             service_config: watch::Sender::new(Arc::new(service_config)),
             asked: Notify::new(),
         }
@@ -41,9 +43,9 @@ impl ConfigWatcher {
         Arc::clone(&self.service_config.borrow())
     }
 
-    /// Receives each configuration that comes into force.
-    pub(crate) fn changes(&self) -> watch::Receiver<Arc<ServiceConfig>> {
-        self.service_config.subscribe()
+    /// What each component is given of it.
+    pub(crate) fn components(&self) -> &ComponentConfigs {
+        &self.components
     }
 
     /// Reads the file again at once, even when it looks the same.
@@ -111,6 +113,7 @@ impl ConfigWatcher {
         metrics.loaded(service_config.is_ok());
         match service_config {
             Ok(service_config) => {
+                self.components.send(&service_config);
                 self.service_config.send_replace(Arc::new(service_config));
                 info!("the policy file is loaded and in force");
             }

@@ -14,7 +14,7 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServiceConfig {
     rules: PolicyRules,
-    sections: AlertSections,
+    alerts: AlertSections,
     store: Option<redis::Configuration>,
     delayed: delayed::DelayedSections,
     settings: Settings,
@@ -66,7 +66,7 @@ impl ServiceConfig {
             checked.map_err(|why| ConfigError::at(text, place, why))?;
         }
         service_config.rules = PolicyRules::read(text, &file.defaults, &file.rules)?;
-        service_config.sections = AlertSections {
+        service_config.alerts = AlertSections {
             alerts: file.alerts.map(toml::Spanned::into_inner),
             orphans: file.orphans.map(toml::Spanned::into_inner),
         };
@@ -100,13 +100,13 @@ impl ServiceConfig {
     }
 
     /// Who is told what.
-    pub(crate) fn sections(&self) -> &AlertSections {
-        &self.sections
+    pub(crate) fn alerts(&self) -> &AlertSections {
+        &self.alerts
     }
 
     /// Whether a rule of the alerts looks into bodies.
     pub(crate) fn reads_bodies(&self) -> bool {
-        let alerts = self.sections.alerts.as_ref();
+        let alerts = self.alerts.alerts.as_ref();
         alerts.is_some_and(alerts::Configuration::reads_bodies)
     }
 

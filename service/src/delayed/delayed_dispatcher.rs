@@ -25,7 +25,6 @@ use super::{
 };
 use crate::{
     Health, Metrics,
-    config::ConfigWatcher,
     intake::{
         Disposition, FAREWELL, FailureCause, ON_ITS_WAY, ParkedReporter, RetryContext,
         RetrySchedule, StoreHandle, original,
@@ -54,7 +53,7 @@ const NAME: &str = "messages with a delay";
 #[derive(Debug)]
 pub(crate) struct DelayedDispatcher {
     client: Client,
-    config_watcher: Arc<ConfigWatcher>,
+    sections: watch::Receiver<DelayedSections>,
     metrics: Arc<Metrics>,
     parked_reporter: ParkedReporter,
     health: Health,
@@ -135,7 +134,7 @@ impl CancelConditions {
 impl DelayedDispatcher {
     pub(crate) fn new(
         client: &Client,
-        config_watcher: &Arc<ConfigWatcher>,
+        sections: watch::Receiver<DelayedSections>,
         metrics: &Arc<Metrics>,
         parked_reporter: ParkedReporter,
         health: &Health,
@@ -143,7 +142,7 @@ impl DelayedDispatcher {
     ) -> Self {
         Self {
             client: client.clone(),
-            config_watcher: Arc::clone(config_watcher),
+            sections,
             metrics: Arc::clone(metrics),
             parked_reporter,
             health: health.clone(),
@@ -162,8 +161,9 @@ impl DelayedDispatcher {
 
     /// Runs until `stop` says so, and lets what is on its way come to its end.
     pub(crate) async fn run(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
-        let mut configs = self.config_watcher.changes();
-        let wanted = configs.wait_for(|service_config| !service_config.delayed().is_empty());
+        let mut sections = self.sections.clone();
+        sections.mark_unchanged();
+        let wanted = sections.wait_for(|sections| !sections.is_empty());
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => return,
             _ = wanted => {}
@@ -195,7 +195,7 @@ impl DelayedDispatcher {
                     self.declare_exchanges().await;
                     continue;
                 }
-                Ok(()) = configs.changed() => {
+                Ok(()) = sections.changed() => {
                     self.declare_exchanges().await;
                     continue;
                 }
@@ -287,15 +287,14 @@ impl DelayedDispatcher {
     }
 
     async fn declare_exchanges(&self) {
-        let service_config = self.config_watcher.service_config();
-        let sections = service_config.delayed();
-        let Err(error) = self.client.apply_plan(&plan(sections)).await else {
+        let sections = self.sections.borrow().clone();
+        let Err(error) = self.client.apply_plan(&plan(&sections)).await else {
             self.health.ended(NAME, None);
             return;
         };
         // An exchange that is there as another type is in nobody else's way.
         if !error.is_transient() {
-            for (name, section) in sections {
+            for (name, section) in &sections {
                 let one: DelayedSections = [(name.clone(), section.clone())].into();
                 let _ = self.client.apply_plan(&plan(&one)).await; // the first error is told
             }
@@ -345,11 +344,7 @@ impl DelayedDispatcher {
             },
             properties: &own,
         };
-        let mut what = order(
-            &arrival,
-            self.config_watcher.service_config().delayed(),
-            now(),
-        );
+        let mut what = order(&arrival, &self.sections.borrow(), now());
         let (since, mut schedule, mut kept) = (Instant::now(), RetrySchedule::default(), None);
         loop {
             if bounds.is_lost() {

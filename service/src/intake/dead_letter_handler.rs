@@ -17,8 +17,7 @@ use super::{
     store_tasks::{StoreHandle, draft},
 };
 use crate::{
-    Action, EventBus, Metrics, Reason, ServiceEvent,
-    config::ConfigWatcher,
+    Action, EventBus, Metrics, PolicyRules, Reason, ServiceEvent,
     queue_names::{HANDOVER_QUEUE, INTAKE_QUEUE},
     retrier_cache::RetrierCache,
     store::{self, StoredMessage},
@@ -67,7 +66,7 @@ impl ChannelState {
 #[derive(Debug)]
 pub(crate) struct DeadLetterHandler {
     retrier_cache: RetrierCache,
-    config_watcher: Arc<ConfigWatcher>,
+    rules: watch::Receiver<PolicyRules>,
     metrics: Arc<Metrics>,
     event_bus: EventBus,
     parked_reporter: ParkedReporter,
@@ -142,7 +141,7 @@ enum StoreOutcome {
 impl DeadLetterHandler {
     pub(crate) fn new(
         client: Client,
-        config_watcher: Arc<ConfigWatcher>,
+        rules: watch::Receiver<PolicyRules>,
         metrics: Arc<Metrics>,
         event_bus: EventBus,
         parked_reporter: ParkedReporter,
@@ -151,7 +150,7 @@ impl DeadLetterHandler {
     ) -> Self {
         Self {
             retrier_cache: RetrierCache::new(client),
-            config_watcher,
+            rules,
             metrics,
             event_bus,
             parked_reporter,
@@ -195,7 +194,7 @@ impl DeadLetterHandler {
             warn!(queue = %terminal_escape::line(&death.queue), header, why, "a header is not believed and counts as absent");
         }
         let reason = Reason::parse(&death.reason);
-        let action = self.config_watcher.service_config().rules().action(
+        let action = self.rules.borrow().action(
             failed.queue(),
             failed.routing_key(),
             failed.properties().headers().as_ref(),
@@ -249,7 +248,7 @@ impl DeadLetterHandler {
             Handover::Retry { .. } | Handover::Park(_) => &failure,
             _ => &none,
         };
-        let action = self.config_watcher.service_config().rules().action(
+        let action = self.rules.borrow().action(
             failed.queue(),
             failed.routing_key(),
             failed.properties().headers().as_ref(),

@@ -11,11 +11,10 @@ use retryrmq::{
 };
 use retryrmq_operator::decoding::{Hints, decode, is_declared_packed};
 use serde_json::{Map, Value, json};
+use tokio::sync::watch;
 use tracing::warn;
 
-use crate::{
-    DecodedBody, EventBus, Metrics, ParkedReport, RetryEvent, ServiceEvent, config::ConfigWatcher,
-};
+use crate::{DecodedBody, EventBus, Metrics, ParkedReport, RetryEvent, ServiceEvent};
 
 /// A body, decoded as its properties say or as it looks.
 #[derive(Debug, Default)]
@@ -26,15 +25,7 @@ struct BodyContent {
 
 impl BodyContent {
     /// Not on the threads that wait for the broker: a large body takes its time. Without memory for it, the message is told of without its body.
-    /// Nothing of it, if nobody reads bodies.
-    async fn of(
-        failed: &FailedMessage,
-        event_bus: &EventBus,
-        config_watcher: &ConfigWatcher,
-    ) -> Self {
-        if !config_watcher.service_config().reads_bodies() {
-            return Self::default();
-        }
+    async fn of(failed: &FailedMessage, event_bus: &EventBus) -> Self {
         let failed = failed.clone();
         let type_name = failed.properties().kind().as_ref();
         let type_name = type_name.map(|kind| kind.as_str().to_owned());
@@ -175,19 +166,20 @@ pub(super) fn message_id(failed: &FailedMessage) -> Option<String> {
 pub(crate) struct ParkedReporter {
     metrics: Arc<Metrics>,
     event_bus: EventBus,
-    config_watcher: Arc<ConfigWatcher>,
+    /// Whether anybody who listens looks into bodies.
+    reads_bodies: watch::Receiver<bool>,
 }
 
 impl ParkedReporter {
     pub(crate) fn new(
         metrics: Arc<Metrics>,
         event_bus: EventBus,
-        config_watcher: Arc<ConfigWatcher>,
+        reads_bodies: watch::Receiver<bool>,
     ) -> Self {
         Self {
             metrics,
             event_bus,
-            config_watcher,
+            reads_bodies,
         }
     }
 
@@ -215,7 +207,11 @@ impl ParkedReporter {
         decision: &Decision,
         reason: ParkReason,
     ) {
-        let content = BodyContent::of(failed, &self.event_bus, &self.config_watcher).await;
+        let reads_bodies = *self.reads_bodies.borrow();
+        let content = match reads_bodies {
+            true => BodyContent::of(failed, &self.event_bus).await,
+            false => BodyContent::default(),
+        };
         self.event_bus.publish(|| {
             let written = parked_report(failed, decision, reason, content);
             ServiceEvent::Parked(Box::new(written))
