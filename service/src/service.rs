@@ -131,7 +131,7 @@ impl Service {
         metrics.join(running.registry());
         let history = History::new(service_config.history().clone());
         metrics.join(history.registry());
-        let config_watcher = Arc::new(ConfigWatcher::new(service_config, options.policy.clone()));
+        let config_watcher = Arc::new(ConfigWatcher::new(&service_config, options.policy.clone()));
         let health = Health::default();
         let (mut address, mut pages, mut page) = (None, None, None);
         if let Some(wanted) = options.listen {
@@ -145,10 +145,9 @@ impl Service {
                 metrics: Arc::clone(&metrics),
             };
             page = options.page.then(|| {
-                let (config_watcher, health) = (Arc::clone(&config_watcher), health.clone());
                 Page::new(
-                    config_watcher,
-                    health,
+                    config_watcher.components().web(),
+                    health.clone(),
                     history.clone(),
                     running.clone(),
                     store.clone(),
@@ -412,10 +411,9 @@ impl Service {
 
     fn store_tasks(&self, client: &Client, parked_reporter: &ParkedReporter) -> Option<StoreTasks> {
         let store = self.store.as_ref()?;
-        let service_config = self.config_watcher.service_config();
         Some(StoreTasks::start(
             store,
-            service_config.store()?.connections,
+            self.config_watcher.store()?.connections,
             client,
             &self.metrics,
             parked_reporter.clone(),

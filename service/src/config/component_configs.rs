@@ -1,9 +1,13 @@
 //! What each component is given of the configuration in force: its own part, so that none depends on the sections of another.
 
+use std::sync::Arc;
+
 use tokio::sync::watch;
 
 use super::ServiceConfig;
-use crate::{PolicyRules, alerting_runtime::AlertSections, delayed::DelayedSections};
+use crate::{
+    PolicyRules, alerting_runtime::AlertSections, delayed::DelayedSections, web::WebConfig,
+};
 
 /// A sender for each component.
 #[derive(Debug)]
@@ -13,6 +17,7 @@ pub(crate) struct ComponentConfigs {
     delayed: watch::Sender<DelayedSections>,
     alerts: watch::Sender<AlertSections>,
     digest: watch::Sender<String>,
+    web: watch::Sender<Arc<WebConfig>>,
 }
 
 impl ComponentConfigs {
@@ -23,6 +28,7 @@ impl ComponentConfigs {
             delayed: watch::Sender::new(service_config.delayed().clone()),
             alerts: watch::Sender::new(service_config.alerts().clone()),
             digest: watch::Sender::new(service_config.digest()),
+            web: watch::Sender::new(Arc::new(service_config.web())),
         }
     }
 
@@ -34,6 +40,7 @@ impl ComponentConfigs {
         self.delayed.send_replace(service_config.delayed().clone());
         self.alerts.send_replace(service_config.alerts().clone());
         self.digest.send_replace(service_config.digest());
+        self.web.send_replace(Arc::new(service_config.web()));
     }
 
     /// For the intake: what becomes of dead letters.
@@ -59,5 +66,10 @@ impl ComponentConfigs {
     /// For the history, by which services compare their policies.
     pub(crate) fn digest(&self) -> watch::Receiver<String> {
         self.digest.subscribe()
+    }
+
+    /// For the page and the API.
+    pub(crate) fn web(&self) -> watch::Receiver<Arc<WebConfig>> {
+        self.web.subscribe()
     }
 }

@@ -127,10 +127,13 @@ impl ServiceConfig {
         &self.history
     }
 
-    /// Who may see the page.
-    #[must_use]
-    pub fn page(&self) -> &web::Configuration {
-        &self.page
+    /// Who may see the page, and what the page has to know of messages that wait.
+    pub(crate) fn web(&self) -> web::WebConfig {
+        web::WebConfig {
+            page: self.page.clone(),
+            retry_policies: self.rules.policies().collect(),
+            has_delayed_exchanges: !self.delayed.is_empty(),
+        }
     }
 
     /// Where messages wait; without it in waiting queues of the broker.
