@@ -2,7 +2,7 @@
 
 use std::{fmt, future::Future, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use retryrmq::{Addresses, Client, ClientOptions, Event, Outcome, Subscription};
+use retryrmq::{Client, ClientOptions, Event, Outcome, Subscription};
 use tokio::{
     sync::watch,
     task::{AbortHandle, JoinSet},
@@ -120,7 +120,7 @@ impl Service {
             service_config = read_config(file, &bytes)?;
             seen = Some(bytes);
         }
-        let store = open_store(&service_config, &options.url)?;
+        let store = service_config.open_store(&options.url)?;
         let memory = options
             .memory
             .map_or_else(MemoryBudget::of_this_machine, MemoryBudget::new);
@@ -433,23 +433,6 @@ impl Service {
             }
         }
     }
-}
-
-/// The store that the policy names, for the virtual host of this URL. Nothing is connected yet.
-pub(crate) fn open_store(
-    service_config: &ServiceConfig,
-    url: &str,
-) -> Result<Option<Arc<RedisStore>>, String> {
-    let Some(configuration) = service_config.store() else {
-        return Ok(None);
-    };
-    let addresses: Addresses = url
-        .parse()
-        .map_err(|why: retryrmq::Error| why.to_string())?;
-    let store = RedisStore::new(configuration, addresses.vhost());
-    store
-        .map(|store| Some(Arc::new(store)))
-        .map_err(|why| why.to_string())
 }
 
 /// What is consumed: what dies, and what clients hand over.

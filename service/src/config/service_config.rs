@@ -1,12 +1,18 @@
 //! A policy file that was read and checked: what each part of the service is told.
 
+use std::sync::Arc;
+
+use retryrmq::Addresses;
 use retryrmq_operator::configuration::ConfigError;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::file::PolicyFile;
 use crate::{
-    PolicyRules, Settings, alerting_runtime::AlertSections, alerts, delayed, history, store::redis,
+    PolicyRules, Settings,
+    alerting_runtime::AlertSections,
+    alerts, delayed, history,
+    store::redis::{self, RedisStore},
     web,
 };
 
@@ -140,6 +146,20 @@ impl ServiceConfig {
     #[must_use]
     pub fn store(&self) -> Option<&redis::Configuration> {
         self.store.as_ref()
+    }
+
+    /// The store, for the virtual host of this URL. Nothing is connected yet.
+    pub(crate) fn open_store(&self, url: &str) -> Result<Option<Arc<RedisStore>>, String> {
+        let Some(configuration) = &self.store else {
+            return Ok(None);
+        };
+        let addresses: Addresses = url
+            .parse()
+            .map_err(|why: retryrmq::Error| why.to_string())?;
+        let store = RedisStore::new(configuration, addresses.vhost());
+        store
+            .map(|store| Some(Arc::new(store)))
+            .map_err(|why| why.to_string())
     }
 }
 
