@@ -11,7 +11,7 @@ use std::{
 use retryrmq::Client;
 use tokio::sync::watch;
 
-use crate::intake::{HANDOVER_QUEUE, INTAKE_QUEUE};
+use crate::queue_names::{HANDOVER_QUEUE, INTAKE_QUEUE};
 
 /// What the probes are told. Clones share it.
 #[derive(Clone, Debug)]

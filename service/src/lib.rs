@@ -14,6 +14,7 @@
 
 mod alerting_runtime;
 pub mod alerts;
+mod config;
 mod config_duration;
 mod delayed;
 mod event_bus;
@@ -26,8 +27,10 @@ mod memory_budget;
 mod metrics;
 mod parked_depths;
 mod policy;
+mod queue_names;
 pub mod queue_watch;
 mod redaction;
+mod retrier_cache;
 mod service;
 mod service_event;
 mod settings;
@@ -37,17 +40,21 @@ mod stored_messages;
 mod supervisor;
 mod systemd;
 mod tls;
+mod wait_reason;
 mod waiting;
 pub mod web;
 
-pub use alerting_runtime::{REPORTS_QUEUE, STATE_QUEUE};
+pub use config::{PolicyFile, ServiceConfig, schema};
 pub use config_duration::ConfigDuration;
 pub use event_bus::EventBus;
 pub use health::Health;
-pub use intake::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_PARKED, INTAKE_QUEUE};
 pub use logging::{LogFormat, start_logging};
 pub use metrics::Metrics;
-pub use policy::{Action, PolicyFile, Reason, ServiceConfig, schema};
+pub use policy::{Action, PolicyRules, Reason};
+pub use queue_names::{
+    DEAD_EXCHANGE, HANDOVER_QUEUE, HISTORY_STREAM, INTAKE_PARKED, INTAKE_QUEUE, REPORTS_QUEUE,
+    STATE_QUEUE,
+};
 pub use service::{Service, ServiceOptions};
 pub use service_event::{
     DecodedBody, ParkedReport, QueueTrouble, RetryEvent, ServiceEvent, TroubleState,

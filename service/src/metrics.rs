@@ -7,18 +7,12 @@ use std::{
 };
 
 use prometheus_client::{
-    collector::Collector,
-    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text::encode},
-    metrics::{
-        MetricType,
-        counter::{ConstCounter, Counter},
-        family::Family,
-        gauge::{ConstGauge, Gauge},
-    },
+    encoding::{EncodeLabelSet, text::encode},
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
 
-use crate::{EventBus, alerting_runtime::RunningTasks};
+use crate::EventBus;
 
 /// How many queues have numbers of their own; the others share one name. Otherwise queues with random names would fill the
 /// collector's memory.
@@ -60,8 +54,8 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// All at zero. `event_bus` counts what its listeners miss, `reporting` what people were told.
-    pub(crate) fn new(event_bus: &EventBus, reporting: RunningTasks) -> Self {
+    /// All at zero. `event_bus` counts what its listeners miss.
+    pub(crate) fn new(event_bus: &EventBus) -> Self {
         let mut registry = Registry::with_prefix("retryrmq_serve");
         macro_rules! register {
             ($($name:ident = $metric:literal: $help:literal),* $(,)?) => {
@@ -75,7 +69,6 @@ impl Metrics {
                 }
             };
         }
-        registry.register_collector(Box::new(AlertMetrics(reporting)));
         registry.register(
             "events_dropped",
             "Events that a slow listener missed",
@@ -183,111 +176,6 @@ impl Metrics {
     }
 }
 
-/// What people were told, read when somebody asks.
-#[derive(Debug)]
-struct AlertMetrics(RunningTasks);
-
-impl Collector for AlertMetrics {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Some((alerts, watched)) = self.0.counts() else {
-            return Ok(());
-        };
-        let gauge = |value: u64| ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
-        let counter = ConstCounter::<u64>::new;
-        let help = "1 on the leader, the replica that sends notices";
-        let is_leader = ConstGauge::new(i64::from(alerts.is_leader));
-        is_leader.encode(encoder.encode_descriptor(
-            "alerts_leader",
-            help,
-            None,
-            MetricType::Gauge,
-        )?)?;
-        for (name, help, value) in [
-            (
-                "alerts_open",
-                "Incidents that are open, on the leader",
-                alerts.open,
-            ),
-            (
-                "alerts_groups",
-                "Groups of failures that are known, on the leader",
-                alerts.groups,
-            ),
-            (
-                "alerts_outbox",
-                "Notices that wait for a channel, on the leader",
-                alerts.outbox,
-            ),
-            (
-                "watched_queues",
-                "Queues that the last check saw",
-                watched.queues,
-            ),
-        ] {
-            let family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            gauge(value).encode(family)?;
-        }
-        for (name, help, value) in [
-            (
-                "alerts_received",
-                "Events that the alerts received on this replica",
-                alerts.told,
-            ),
-            (
-                "alerts_dropped",
-                "Events that this replica dropped before their rules were evaluated",
-                alerts.dropped,
-            ),
-            (
-                "alerts_unevaluated",
-                "Messages for which the condition of a rule could not be evaluated, on this replica",
-                alerts.unevaluated,
-            ),
-            (
-                "alerts_incidents",
-                "Incidents that were opened, on the leader",
-                alerts.incidents,
-            ),
-            (
-                "alerts_resolved",
-                "Incidents that were resolved, on the leader",
-                alerts.resolved,
-            ),
-            (
-                "alerts_unsent",
-                "Notices that were given up, on the leader",
-                alerts.unsent,
-            ),
-            ("watch_checks", "Checks of the queues", watched.looks),
-            (
-                "watch_failures",
-                "Checks of the queues that failed",
-                watched.failed,
-            ),
-        ] {
-            let family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            counter(value).encode(family)?;
-        }
-        let mut sent = encoder.encode_descriptor(
-            "alerts_sent",
-            "Notices by channel and result: sent, retried, failed",
-            None,
-            MetricType::Counter,
-        )?;
-        for (channel, counts) in &alerts.channels {
-            for (result, value) in [
-                ("sent", counts.sent),
-                ("retried", counts.retried),
-                ("failed", counts.failed),
-            ] {
-                let labels = [("channel", channel.as_str()), ("result", result)];
-                counter(value).encode(sent.encode_family(&labels)?)?;
-            }
-        }
-        Ok(())
-    }
-}
-
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Metrics").finish_non_exhaustive()
@@ -300,7 +188,7 @@ mod tests {
 
     #[test]
     fn numbers_come_by_queue_and_reason_and_the_text_has_no_end() {
-        let metrics = Metrics::new(&EventBus::default(), RunningTasks::default());
+        let metrics = Metrics::new(&EventBus::default());
         metrics.retried("orders", "rejected");
         metrics.retried("orders", "rejected");
         metrics.parked("orders", "exhausted");
@@ -325,7 +213,7 @@ mod tests {
 
     #[test]
     fn queues_beyond_the_thousandth_share_a_name() {
-        let metrics = Metrics::new(&EventBus::default(), RunningTasks::default());
+        let metrics = Metrics::new(&EventBus::default());
         for number in 0..QUEUES + 5 {
             metrics.retried(&format!("amq.gen-{number}"), "rejected");
         }

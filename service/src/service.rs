@@ -2,7 +2,7 @@
 
 use std::{fmt, future::Future, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use retryrmq::{Addresses, Client, ClientOptions, Event, Outcome, Subscription};
+use retryrmq::{Client, ClientOptions, Event, Outcome, Subscription};
 use tokio::{
     sync::watch,
     task::{AbortHandle, JoinSet},
@@ -13,15 +13,13 @@ use tracing::{info, warn};
 use crate::{
     EventBus, Health, Metrics, ServiceConfig,
     alerting_runtime::{AlertingRuntime, ManagementAccess, RunningTasks},
+    config::{ConfigWatcher, read_config},
     delayed::DelayedDispatcher,
     history::History,
     http::{self, ProbeState},
-    intake::{
-        ChannelState, DeadLetterHandler, Disposition, HANDOVER_QUEUE, INTAKE_QUEUE, StoreTasks,
-        plan,
-    },
+    intake::{ChannelState, DeadLetterHandler, Disposition, ParkedReporter, StoreTasks, plan},
     memory_budget::MemoryBudget,
-    policy::{ConfigWatcher, read_config},
+    queue_names::{HANDOVER_QUEUE, INTAKE_QUEUE},
     startup::begin,
     store::{self, Store, redis::RedisStore},
     supervisor::watch_over,
@@ -122,17 +120,18 @@ impl Service {
             service_config = read_config(file, &bytes)?;
             seen = Some(bytes);
         }
-        let store = open_store(&service_config, &options.url)?;
+        let store = service_config.open_store(&options.url)?;
         let memory = options
             .memory
             .map_or_else(MemoryBudget::of_this_machine, MemoryBudget::new);
         let event_bus = EventBus::with_memory(memory.clone());
         let running = RunningTasks::default();
-        let metrics = Arc::new(Metrics::new(&event_bus, running.clone()));
+        let metrics = Arc::new(Metrics::new(&event_bus));
         metrics.loaded(true);
+        metrics.join(running.registry());
         let history = History::new(service_config.history().clone());
         metrics.join(history.registry());
-        let config_watcher = Arc::new(ConfigWatcher::new(service_config, options.policy.clone()));
+        let config_watcher = Arc::new(ConfigWatcher::new(&service_config, options.policy.clone()));
         let health = Health::default();
         let (mut address, mut pages, mut page) = (None, None, None);
         if let Some(wanted) = options.listen {
@@ -146,10 +145,9 @@ impl Service {
                 metrics: Arc::clone(&metrics),
             };
             page = options.page.then(|| {
-                let (config_watcher, health) = (Arc::clone(&config_watcher), health.clone());
                 Page::new(
-                    config_watcher,
-                    health,
+                    config_watcher.components().web(),
+                    health.clone(),
                     history.clone(),
                     running.clone(),
                     store.clone(),
@@ -254,14 +252,21 @@ impl Service {
             () = &mut end => return Ok(()),
         };
         self.health.set_intake(Ok(()));
-        let store_tasks = self.store_tasks(client);
+        let configs = self.config_watcher.components();
+        let parked_reporter = ParkedReporter::new(
+            Arc::clone(&self.metrics),
+            self.event_bus.clone(),
+            configs.reads_bodies(),
+        );
+        let store_tasks = self.store_tasks(client, &parked_reporter);
         info!("ready: dead-lettered messages are retried, and parked after the last retry");
         let handler = Arc::new(
             DeadLetterHandler::new(
                 client.clone(),
-                Arc::clone(&self.config_watcher),
+                configs.rules(),
                 Arc::clone(&self.metrics),
                 self.event_bus.clone(),
+                parked_reporter.clone(),
                 self.options.prefetch,
                 channel_state,
             )
@@ -269,9 +274,9 @@ impl Service {
         );
         let dispatcher = DelayedDispatcher::new(
             client,
-            &self.config_watcher,
+            configs.delayed(),
             &self.metrics,
-            &self.event_bus,
+            parked_reporter,
             &self.health,
             self.options.prefetch,
         );
@@ -291,11 +296,10 @@ impl Service {
             management: self.options.management.clone(),
             management_ca: self.options.management_ca.clone(),
         };
-        let config_watcher = Arc::clone(&self.config_watcher);
         let reporting = AlertingRuntime::new(
             access,
             self.event_bus.clone(),
-            config_watcher,
+            configs.alerts(),
             self.running.clone(),
         );
         let mut beside = Box::pin(async {
@@ -304,8 +308,7 @@ impl Service {
                     .watch_file(self.seen.clone(), &self.metrics),
                 self.keep(client),
                 reporting.run(client),
-                self.history
-                    .run(client, &self.event_bus, &self.config_watcher)
+                self.history.run(client, &self.event_bus, configs.digest())
             )
         });
         loop {
@@ -406,16 +409,14 @@ impl Service {
         Ok(Arc::new(subscription))
     }
 
-    fn store_tasks(&self, client: &Client) -> Option<StoreTasks> {
+    fn store_tasks(&self, client: &Client, parked_reporter: &ParkedReporter) -> Option<StoreTasks> {
         let store = self.store.as_ref()?;
-        let service_config = self.config_watcher.service_config();
         Some(StoreTasks::start(
             store,
-            service_config.store()?.connections,
+            self.config_watcher.store()?.connections,
             client,
             &self.metrics,
-            &self.event_bus,
-            &self.config_watcher,
+            parked_reporter.clone(),
             &self.health,
         ))
     }
@@ -432,23 +433,6 @@ impl Service {
             }
         }
     }
-}
-
-/// The store that the policy names, for the virtual host of this URL. Nothing is connected yet.
-pub(crate) fn open_store(
-    service_config: &ServiceConfig,
-    url: &str,
-) -> Result<Option<Arc<RedisStore>>, String> {
-    let Some(configuration) = service_config.store() else {
-        return Ok(None);
-    };
-    let addresses: Addresses = url
-        .parse()
-        .map_err(|why: retryrmq::Error| why.to_string())?;
-    let store = RedisStore::new(configuration, addresses.vhost());
-    store
-        .map(|store| Some(Arc::new(store)))
-        .map_err(|why| why.to_string())
 }
 
 /// What is consumed: what dies, and what clients hand over.

@@ -9,9 +9,10 @@ use retryrmq::{FailedMessage, types::AMQPValue};
 use tokio::time::timeout;
 
 use crate::{
-    delayed::DELAYED_QUEUE,
-    intake::{RetrierCache, WaitReason},
+    queue_names::DELAYED_QUEUE,
+    retrier_cache::RetrierCache,
     store::{Destination, Id, ListedMessage, Page, Result, Store, StoredMessage, TakeResult},
+    wait_reason::WaitReason,
 };
 
 /// As many are asked for at a time.

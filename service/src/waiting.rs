@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 use crate::{
     ServiceConfig,
-    intake::{RetrierCache, WaitReason},
-    service::open_store,
+    retrier_cache::RetrierCache,
     store::{
         CancelResult, Destination, Error, Id, ListedMessage, Result, Store, redis::RedisStore,
     },
     stored_messages::{ParkResult, header, milliseconds, park, queue_of, walk},
+    wait_reason::WaitReason,
 };
 
 /// Ids that are made due by one call.
@@ -42,7 +42,9 @@ impl StoreInspector {
     /// # Errors
     /// [`Error::Configuration`]: there is none, or it cannot work.
     pub fn open(service_config: &ServiceConfig, url: &str) -> Result<Self> {
-        let store = open_store(service_config, url).map_err(Error::Configuration)?;
+        let store = service_config
+            .open_store(url)
+            .map_err(Error::Configuration)?;
         store.map(Self).ok_or_else(|| {
             let why = "the policy file has no [store.redis]: what waits, waits in queues of the broker, which `retryrmq waiting ls QUEUE` lists";
             Error::Configuration(why.to_owned())

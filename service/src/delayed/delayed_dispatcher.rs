@@ -21,15 +21,16 @@ use super::{
     delay_headers::{DelayHeaders, as_published, plain},
     exchange_limiter::{AdmitResult, ExchangeLimiter},
     next_action::{DelayedMessage, NextAction, OutgoingMessage, next_delay_step, order},
-    topology::{DELAYED_QUEUE, plan},
+    topology::plan,
 };
 use crate::{
-    EventBus, Health, Metrics,
+    Health, Metrics,
     intake::{
-        Disposition, FAREWELL, FailureCause, ON_ITS_WAY, RetrierCache, RetryContext, RetrySchedule,
-        StoreHandle, original, report_parked,
+        Disposition, FAREWELL, FailureCause, ON_ITS_WAY, ParkedReporter, RetryContext,
+        RetrySchedule, StoreHandle, original,
     },
-    policy::ConfigWatcher,
+    queue_names::DELAYED_QUEUE,
+    retrier_cache::RetrierCache,
     store::{self, MessageDraft, StoredMessage},
 };
 
@@ -52,9 +53,9 @@ const NAME: &str = "messages with a delay";
 #[derive(Debug)]
 pub(crate) struct DelayedDispatcher {
     client: Client,
-    config_watcher: Arc<ConfigWatcher>,
+    sections: watch::Receiver<DelayedSections>,
     metrics: Arc<Metrics>,
-    event_bus: EventBus,
+    parked_reporter: ParkedReporter,
     health: Health,
     prefetch: u16,
     retrier_cache: RetrierCache,
@@ -133,17 +134,17 @@ impl CancelConditions {
 impl DelayedDispatcher {
     pub(crate) fn new(
         client: &Client,
-        config_watcher: &Arc<ConfigWatcher>,
+        sections: watch::Receiver<DelayedSections>,
         metrics: &Arc<Metrics>,
-        event_bus: &EventBus,
+        parked_reporter: ParkedReporter,
         health: &Health,
         prefetch: u16,
     ) -> Self {
         Self {
             client: client.clone(),
-            config_watcher: Arc::clone(config_watcher),
+            sections,
             metrics: Arc::clone(metrics),
-            event_bus: event_bus.clone(),
+            parked_reporter,
             health: health.clone(),
             prefetch,
             retrier_cache: RetrierCache::new(client.clone()),
@@ -160,8 +161,9 @@ impl DelayedDispatcher {
 
     /// Runs until `stop` says so, and lets what is on its way come to its end.
     pub(crate) async fn run(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
-        let mut configs = self.config_watcher.changes();
-        let wanted = configs.wait_for(|service_config| !service_config.delayed().is_empty());
+        let mut sections = self.sections.clone();
+        sections.mark_unchanged();
+        let wanted = sections.wait_for(|sections| !sections.is_empty());
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => return,
             _ = wanted => {}
@@ -193,7 +195,7 @@ impl DelayedDispatcher {
                     self.declare_exchanges().await;
                     continue;
                 }
-                Ok(()) = configs.changed() => {
+                Ok(()) = sections.changed() => {
                     self.declare_exchanges().await;
                     continue;
                 }
@@ -285,15 +287,14 @@ impl DelayedDispatcher {
     }
 
     async fn declare_exchanges(&self) {
-        let service_config = self.config_watcher.service_config();
-        let sections = service_config.delayed();
-        let Err(error) = self.client.apply_plan(&plan(sections)).await else {
+        let sections = self.sections.borrow().clone();
+        let Err(error) = self.client.apply_plan(&plan(&sections)).await else {
             self.health.ended(NAME, None);
             return;
         };
         // An exchange that is there as another type is in nobody else's way.
         if !error.is_transient() {
-            for (name, section) in sections {
+            for (name, section) in &sections {
                 let one: DelayedSections = [(name.clone(), section.clone())].into();
                 let _ = self.client.apply_plan(&plan(&one)).await; // the first error is told
             }
@@ -322,14 +323,7 @@ impl DelayedDispatcher {
         if let Ok(retrier) = self.retrier_cache.of(DELAYED_QUEUE)
             && let Some(decision) = retrier.decide(&failed, &outcome)
         {
-            report_parked(
-                &self.metrics,
-                &self.event_bus,
-                &self.config_watcher,
-                &failed,
-                &decision,
-            )
-            .await;
+            self.parked_reporter.report(&failed, &decision).await;
         }
         self.metrics.delayed("parked");
         Some(outcome)
@@ -350,11 +344,7 @@ impl DelayedDispatcher {
             },
             properties: &own,
         };
-        let mut what = order(
-            &arrival,
-            self.config_watcher.service_config().delayed(),
-            now(),
-        );
+        let mut what = order(&arrival, &self.sections.borrow(), now());
         let (since, mut schedule, mut kept) = (Instant::now(), RetrySchedule::default(), None);
         loop {
             if bounds.is_lost() {
@@ -513,14 +503,7 @@ impl DelayedDispatcher {
         let outcome = Outcome::fatal(Failure::new(why).of_type("NotDelayed"));
         let retrier = self.retrier_cache.of(DELAYED_QUEUE)?;
         if let Some(decision) = retrier.after(&failed, &outcome).await? {
-            report_parked(
-                &self.metrics,
-                &self.event_bus,
-                &self.config_watcher,
-                &failed,
-                &decision,
-            )
-            .await;
+            self.parked_reporter.report(&failed, &decision).await;
         }
         Ok(())
     }

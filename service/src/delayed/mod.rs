@@ -21,4 +21,3 @@ mod topology;
 
 pub(crate) use configuration::{DelayedSections, check};
 pub(crate) use delayed_dispatcher::DelayedDispatcher;
-pub(crate) use topology::DELAYED_QUEUE;

@@ -7,8 +7,8 @@ use retryrmq::{BasicProperties, MAX_DELAY, delay_step, terminal_escape};
 use super::{
     DelayedSections,
     delay_headers::{DelayHeaders, delay, take_off},
-    topology::DELAYED_QUEUE,
 };
+use crate::queue_names::DELAYED_QUEUE;
 
 /// What is shorter is waited for here: a hop takes some milliseconds itself.
 pub(super) const SHORTEST: Duration = Duration::from_millis(20);

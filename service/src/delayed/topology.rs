@@ -5,10 +5,7 @@ use std::borrow::Cow;
 use retryrmq::{Argument, Item, Plan, QueueType, parking_queue};
 
 use super::DelayedSections;
-
-/// The queue that messages with a delay come to: from their publishers, and after each wait. The queues in which they wait are named as those of a
-/// work queue of this name.
-pub(crate) const DELAYED_QUEUE: &str = "retryrmq.delayed";
+use crate::queue_names::DELAYED_QUEUE;
 
 /// What is declared for these sections.
 pub(super) fn plan(sections: &DelayedSections) -> Plan {

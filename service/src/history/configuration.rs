@@ -3,8 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::HISTORY_STREAM;
-use crate::ConfigDuration;
+use crate::{ConfigDuration, queue_names::HISTORY_STREAM};
 
 /// What happened, written to a stream of RabbitMQ. Read at the start only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -33,12 +33,9 @@ pub use configuration::Configuration;
 pub(crate) use event::{Event, HistoryAction};
 pub(crate) use index::{Group, Index, IntervalCounts, QueueSummary};
 
-use crate::{EventBus, policy::ConfigWatcher};
+use crate::EventBus;
 use policy_drift::PolicyDrift;
 use recorder::Recorder;
-
-/// The stream, unless the policy file names another.
-pub const HISTORY_STREAM: &str = "retryrmq.serve.history";
 
 /// The pause before what failed is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -130,12 +127,12 @@ impl History {
         registry
     }
 
-    /// Writes what the feed tells and by which policy of the configuration this service decides, and follows the stream. Never ends.
+    /// Writes what the feed tells and by which policy this service decides, and follows the stream. Never ends.
     pub(crate) async fn run(
         &self,
         client: &Client,
         event_bus: &EventBus,
-        config_watcher: &ConfigWatcher,
+        policy_digest: watch::Receiver<String>,
     ) {
         if !self.configuration.enabled {
             return std::future::pending().await;
@@ -152,7 +149,7 @@ impl History {
         let follow = async {
             self.make(client).await;
             made.send_replace(true);
-            tokio::join!(self.follow(client), self.compare(client, config_watcher));
+            tokio::join!(self.follow(client), self.compare(client, policy_digest));
         };
         tokio::join!(recorder.run(client, stream, news, is_made), follow);
     }
@@ -172,10 +169,9 @@ impl History {
     }
 
     /// Says by which policy this service decides, and looks whether the others decide alike. Never ends.
-    async fn compare(&self, client: &Client, config_watcher: &ConfigWatcher) {
-        let mut configs = config_watcher.changes();
+    async fn compare(&self, client: &Client, mut policy_digest: watch::Receiver<String>) {
         loop {
-            let digest = configs.borrow_and_update().digest();
+            let digest = policy_digest.borrow_and_update().clone();
             let events = [self.policy_drift.says(&digest)];
             self.policy_drift.compare();
             let said = recorder::publish(client, &self.configuration.stream, &events);
@@ -186,7 +182,7 @@ impl History {
                 );
             }
             tokio::select! {
-                Ok(()) = configs.changed() => {}
+                Ok(()) = policy_digest.changed() => {}
                 () = sleep(policy_drift::BEAT) => {}
             }
         }

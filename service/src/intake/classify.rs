@@ -2,10 +2,9 @@
 
 use retryrmq::{FailedMessage, Handover, Message, XDeath, types::FieldTable, work_queue_of};
 
-use super::topology::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_PARKED, INTAKE_QUEUE};
-use crate::{
-    alerting_runtime::{REPORTS_QUEUE, STATE_QUEUE},
-    delayed::DELAYED_QUEUE,
+use crate::queue_names::{
+    DEAD_EXCHANGE, DELAYED_QUEUE, HANDOVER_QUEUE, INTAKE_PARKED, INTAKE_QUEUE, REPORTS_QUEUE,
+    STATE_QUEUE,
 };
 
 /// What a message in the intake is.

@@ -11,16 +11,15 @@ use tracing::{debug, info, warn};
 
 use super::{
     classify::{Classified, judge, taken_over},
-    parked_event::{BodyContent, message_id, parked_report, retry, traceparent},
+    parked_event::{ParkedReporter, message_id, retry, traceparent},
     per_queue_limit::{HeldPermit, PerQueueLimit},
-    retrier_cache::RetrierCache,
     retry_schedule::{FailureCause, RetryContext, RetrySchedule},
     store_tasks::{StoreHandle, draft},
-    topology::{HANDOVER_QUEUE, INTAKE_QUEUE},
 };
 use crate::{
-    Action, EventBus, Metrics, Reason, ServiceEvent,
-    policy::ConfigWatcher,
+    Action, EventBus, Metrics, PolicyRules, Reason, ServiceEvent,
+    queue_names::{HANDOVER_QUEUE, INTAKE_QUEUE},
+    retrier_cache::RetrierCache,
     store::{self, StoredMessage},
 };
 
@@ -67,9 +66,10 @@ impl ChannelState {
 #[derive(Debug)]
 pub(crate) struct DeadLetterHandler {
     retrier_cache: RetrierCache,
-    config_watcher: Arc<ConfigWatcher>,
+    rules: watch::Receiver<PolicyRules>,
     metrics: Arc<Metrics>,
     event_bus: EventBus,
+    parked_reporter: ParkedReporter,
     per_queue_limit: Arc<PerQueueLimit>,
     channel_state: watch::Receiver<ChannelState>,
     /// Where messages wait; in waiting queues without it.
@@ -141,17 +141,19 @@ enum StoreOutcome {
 impl DeadLetterHandler {
     pub(crate) fn new(
         client: Client,
-        config_watcher: Arc<ConfigWatcher>,
+        rules: watch::Receiver<PolicyRules>,
         metrics: Arc<Metrics>,
         event_bus: EventBus,
+        parked_reporter: ParkedReporter,
         prefetch: u16,
         channel_state: watch::Receiver<ChannelState>,
     ) -> Self {
         Self {
             retrier_cache: RetrierCache::new(client),
-            config_watcher,
+            rules,
             metrics,
             event_bus,
+            parked_reporter,
             per_queue_limit: Arc::new(PerQueueLimit::new(prefetch)),
             channel_state,
             store_handle: None,
@@ -192,7 +194,7 @@ impl DeadLetterHandler {
             warn!(queue = %terminal_escape::line(&death.queue), header, why, "a header is not believed and counts as absent");
         }
         let reason = Reason::parse(&death.reason);
-        let action = self.config_watcher.service_config().action(
+        let action = self.rules.borrow().action(
             failed.queue(),
             failed.routing_key(),
             failed.properties().headers().as_ref(),
@@ -246,7 +248,7 @@ impl DeadLetterHandler {
             Handover::Retry { .. } | Handover::Park(_) => &failure,
             _ => &none,
         };
-        let action = self.config_watcher.service_config().action(
+        let action = self.rules.borrow().action(
             failed.queue(),
             failed.routing_key(),
             failed.properties().headers().as_ref(),
@@ -580,12 +582,9 @@ impl DeadLetterHandler {
                     error = %terminal_escape::line(error),
                     "parked"
                 );
-                let content =
-                    BodyContent::of(&case.failed, &self.event_bus, &self.config_watcher).await;
-                self.event_bus.publish(|| {
-                    let written = parked_report(&case.failed, decision, *reason, content);
-                    ServiceEvent::Parked(Box::new(written))
-                });
+                self.parked_reporter
+                    .publish(&case.failed, decision, *reason)
+                    .await;
             }
             other => debug!(event = other.name(), "done"),
         }

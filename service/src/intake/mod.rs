@@ -10,21 +10,16 @@ mod classify;
 mod dead_letter_handler;
 mod parked_event;
 mod per_queue_limit;
-mod retrier_cache;
 mod retry_schedule;
 mod store_metrics;
 mod store_publisher;
 mod store_tasks;
 mod topology;
-mod wait_reason;
 
 pub(crate) use dead_letter_handler::{
     ChannelState, DeadLetterHandler, Disposition, FAREWELL, ON_ITS_WAY,
 };
-pub(crate) use parked_event::{is_packed, report_parked, value};
-pub(crate) use retrier_cache::RetrierCache;
+pub(crate) use parked_event::{ParkedReporter, is_packed, value};
 pub(crate) use retry_schedule::{FailureCause, RetryContext, RetrySchedule};
 pub(crate) use store_tasks::{StoreHandle, StoreTasks, original};
 pub(crate) use topology::plan;
-pub use topology::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_PARKED, INTAKE_QUEUE};
-pub(crate) use wait_reason::WaitReason;

@@ -1,6 +1,9 @@
 //! What alerts and the history are told of a parked message: its record, without the body.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use retryrmq::{
     BasicProperties, Decision, Event, FailedMessage, ParkReason, Record, terminal_escape,
@@ -8,30 +11,21 @@ use retryrmq::{
 };
 use retryrmq_operator::decoding::{Hints, decode, is_declared_packed};
 use serde_json::{Map, Value, json};
+use tokio::sync::watch;
 use tracing::warn;
 
-use crate::{
-    DecodedBody, EventBus, Metrics, ParkedReport, RetryEvent, ServiceEvent, policy::ConfigWatcher,
-};
+use crate::{DecodedBody, EventBus, Metrics, ParkedReport, RetryEvent, ServiceEvent};
 
 /// A body, decoded as its properties say or as it looks.
 #[derive(Debug, Default)]
-pub(crate) struct BodyContent {
+struct BodyContent {
     type_name: Option<String>,
     body: Option<DecodedBody>,
 }
 
 impl BodyContent {
     /// Not on the threads that wait for the broker: a large body takes its time. Without memory for it, the message is told of without its body.
-    /// Nothing of it, if nobody reads bodies.
-    pub(crate) async fn of(
-        failed: &FailedMessage,
-        event_bus: &EventBus,
-        config_watcher: &ConfigWatcher,
-    ) -> Self {
-        if !config_watcher.service_config().reads_bodies() {
-            return Self::default();
-        }
+    async fn of(failed: &FailedMessage, event_bus: &EventBus) -> Self {
         let failed = failed.clone();
         let type_name = failed.properties().kind().as_ref();
         let type_name = type_name.map(|kind| kind.as_str().to_owned());
@@ -120,7 +114,7 @@ pub(super) fn traceparent(failed: &FailedMessage) -> Option<String> {
 }
 
 /// The record of a message that was parked for `failed`'s queue.
-pub(crate) fn parked_report(
+fn parked_report(
     failed: &FailedMessage,
     decision: &Decision,
     reason: ParkReason,
@@ -162,36 +156,67 @@ pub(crate) fn parked_report(
 }
 
 /// The id that its publisher gave it.
-pub(crate) fn message_id(failed: &FailedMessage) -> Option<String> {
+pub(super) fn message_id(failed: &FailedMessage) -> Option<String> {
     let id = failed.properties().message_id().as_ref();
     id.map(|id| id.as_str().to_owned())
 }
 
-/// Tells the log, the metrics and whoever listens that a message was parked. Does nothing for another decision.
-pub(crate) async fn report_parked(
-    metrics: &Metrics,
-    event_bus: &EventBus,
-    config_watcher: &ConfigWatcher,
-    failed: &FailedMessage,
-    decision: &Decision,
-) {
-    let Event::Parked { reason, error, .. } = &decision.event else {
-        return;
-    };
-    let queue = failed.queue();
-    metrics.parked(queue, reason.as_str());
-    warn!(
-        queue = %terminal_escape::line(queue),
-        message_id = message_id(failed),
-        reason = reason.as_str(),
-        error = %terminal_escape::line(error),
-        "parked"
-    );
-    let content = BodyContent::of(failed, event_bus, config_watcher).await;
-    event_bus.publish(|| {
-        let written = parked_report(failed, decision, *reason, content);
-        ServiceEvent::Parked(Box::new(written))
-    });
+/// Tells that messages were parked.
+#[derive(Clone, Debug)]
+pub(crate) struct ParkedReporter {
+    metrics: Arc<Metrics>,
+    event_bus: EventBus,
+    /// Whether anybody who listens looks into bodies.
+    reads_bodies: watch::Receiver<bool>,
+}
+
+impl ParkedReporter {
+    pub(crate) fn new(
+        metrics: Arc<Metrics>,
+        event_bus: EventBus,
+        reads_bodies: watch::Receiver<bool>,
+    ) -> Self {
+        Self {
+            metrics,
+            event_bus,
+            reads_bodies,
+        }
+    }
+
+    /// Tells the log, the metrics and whoever listens that a message was parked. Does nothing for another decision.
+    pub(crate) async fn report(&self, failed: &FailedMessage, decision: &Decision) {
+        let Event::Parked { reason, error, .. } = &decision.event else {
+            return;
+        };
+        let queue = failed.queue();
+        self.metrics.parked(queue, reason.as_str());
+        warn!(
+            queue = %terminal_escape::line(queue),
+            message_id = message_id(failed),
+            reason = reason.as_str(),
+            error = %terminal_escape::line(error),
+            "parked"
+        );
+        self.publish(failed, decision, *reason).await;
+    }
+
+    /// Tells whoever listens, and neither the log nor the metrics.
+    pub(super) async fn publish(
+        &self,
+        failed: &FailedMessage,
+        decision: &Decision,
+        reason: ParkReason,
+    ) {
+        let reads_bodies = *self.reads_bodies.borrow();
+        let content = match reads_bodies {
+            true => BodyContent::of(failed, &self.event_bus).await,
+            false => BodyContent::default(),
+        };
+        self.event_bus.publish(|| {
+            let written = parked_report(failed, decision, reason, content);
+            ServiceEvent::Parked(Box::new(written))
+        });
+    }
 }
 
 /// An AMQP value as JSON. Its depth is bounded: the client cuts deeper nesting off before it gets here.

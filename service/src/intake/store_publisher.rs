@@ -1,44 +1,32 @@
 //! Sends what has waited in a store back to its queue, or parks it where no queue takes it.
 
-use std::sync::Arc;
-
 use prometheus_client::metrics::histogram::Histogram;
 use retryrmq::{
     BasicProperties, Client, FailedMessage, Failure, Outcome, terminal_escape, types::AMQPValue,
 };
 
-use super::{parked_event::report_parked, retrier_cache::RetrierCache, wait_reason::WaitReason};
+use super::parked_event::ParkedReporter;
 use crate::{
-    EventBus, Metrics,
-    delayed::DELAYED_QUEUE,
-    policy::ConfigWatcher,
+    queue_names::DELAYED_QUEUE,
+    retrier_cache::RetrierCache,
     store::{BrokerSink, DueMessage, PublishRefused, Sink},
+    wait_reason::WaitReason,
 };
 
 /// The way back.
 pub(super) struct StorePublisher {
     broker: BrokerSink,
     retrier_cache: RetrierCache,
-    metrics: Arc<Metrics>,
-    event_bus: EventBus,
-    config_watcher: Arc<ConfigWatcher>,
+    parked_reporter: ParkedReporter,
     late: Histogram,
 }
 
 impl StorePublisher {
-    pub(super) fn new(
-        client: Client,
-        metrics: Arc<Metrics>,
-        event_bus: EventBus,
-        config_watcher: Arc<ConfigWatcher>,
-        late: Histogram,
-    ) -> Self {
+    pub(super) fn new(client: Client, parked_reporter: ParkedReporter, late: Histogram) -> Self {
         Self {
             broker: BrokerSink::new(client.clone()),
             retrier_cache: RetrierCache::new(client),
-            metrics,
-            event_bus,
-            config_watcher,
+            parked_reporter,
             late,
         }
     }
@@ -82,14 +70,7 @@ impl StorePublisher {
         )?;
         let outcome = Outcome::fatal(Failure::new(error).of_type("NotReturned"));
         if let Some(decision) = retrier.after(&failed, &outcome).await? {
-            report_parked(
-                &self.metrics,
-                &self.event_bus,
-                &self.config_watcher,
-                &failed,
-                &decision,
-            )
-            .await;
+            self.parked_reporter.report(&failed, &decision).await;
         }
         Ok(())
     }

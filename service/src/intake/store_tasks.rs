@@ -19,13 +19,13 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::{
-    store_metrics::StoreMetrics, store_publisher::StorePublisher, wait_reason::SAME_ATTEMPT,
+    parked_event::ParkedReporter, store_metrics::StoreMetrics, store_publisher::StorePublisher,
 };
 use crate::{
-    EventBus, Health, Metrics,
-    policy::ConfigWatcher,
+    Health, Metrics,
     store::{DueDispatcher, Error, MessageDraft, Result, Store, StoredMessage},
     supervisor::watch_over,
+    wait_reason::SAME_ATTEMPT,
 };
 
 /// Messages that are kept by one call.
@@ -79,17 +79,14 @@ impl StoreTasks {
         store: &Arc<S>,
         calls: usize,
         client: &Client,
-        metrics: &Arc<Metrics>,
-        event_bus: &EventBus,
-        config_watcher: &Arc<ConfigWatcher>,
+        metrics: &Metrics,
+        parked_reporter: ParkedReporter,
         health: &Health,
     ) -> Self {
         let numbers = StoreMetrics::default();
         let sink = Arc::new(StorePublisher::new(
             client.clone(),
-            Arc::clone(metrics),
-            event_bus.clone(),
-            Arc::clone(config_watcher),
+            parked_reporter,
             numbers.late(),
         ));
         let dispatcher_metrics = Arc::default();

@@ -3,12 +3,8 @@
 use std::borrow::Cow;
 
 use retryrmq::{Argument, Arguments, Item, Plan, QueueType};
-/// The internal exchange that dead letters are sent to: no client may publish to it, so that what comes through it has died. The queue in
-/// which they wait for the service, and the one in which clients with the strategy `service` hand their failures over.
-pub use retryrmq::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_QUEUE};
 
-/// Where what belongs to no work queue is parked.
-pub const INTAKE_PARKED: &str = "retryrmq.intake.parked";
+use crate::queue_names::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_PARKED, INTAKE_QUEUE};
 
 /// What the service needs before it begins.
 pub(crate) fn plan() -> Plan {

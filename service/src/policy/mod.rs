@@ -1,17 +1,15 @@
 //! What becomes of a dead letter: by its queue, routing key, headers and the reason of its death.
 //!
 //! ```text
-//! TOML ──► file (the keys) ──► ServiceConfig (checked, ready to ask) ──► Action
-//!                                           ▲
-//! SIGHUP, other bytes ──► config_watcher ────────────┘   a broken file is refused, and the old configuration stays
+//! [defaults], [[rules]] ──► configuration (the keys) ──► PolicyRules (checked, ready to ask) ──► Action
 //! ```
 
-mod config_watcher;
-mod file;
+mod configuration;
+mod policy_rules;
+mod reason;
 mod rule;
-mod service_config;
 
-pub(crate) use config_watcher::{ConfigWatcher, read_config};
-pub use file::{PolicyFile, Reason, schema};
+pub(crate) use configuration::{Defaults, RuleEntry};
+pub use policy_rules::PolicyRules;
+pub use reason::Reason;
 pub use rule::Action;
-pub use service_config::ServiceConfig;

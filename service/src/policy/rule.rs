@@ -6,7 +6,10 @@ use retryrmq::{Failure, Policy, Rule, types::FieldTable};
 use retryrmq_operator::glob::glob;
 use serde_json::{Value, json};
 
-use super::file::{Reason, Reasons, RuleEntry, TerminalAction};
+use super::{
+    Reason,
+    configuration::{Reasons, RuleEntry, TerminalAction},
+};
 
 /// What becomes of a dead letter.
 #[derive(Clone, Debug, PartialEq)]

@@ -11,7 +11,7 @@ use std::{
 
 use axum::http::HeaderName;
 use ipnet::IpNet;
-use retryrmq::{secret_file, terminal_escape};
+use retryrmq::{Policy, secret_file, terminal_escape};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
@@ -34,6 +34,16 @@ pub struct Configuration {
     pub redact: Vec<String>,
     /// What else is hidden, by queue. All that fit hold.
     pub masks: Vec<Mask>,
+}
+
+/// What the page is given of the policy file.
+#[derive(Debug)]
+pub(crate) struct WebConfig {
+    pub(crate) page: Configuration,
+    /// The policies by which messages wait: they name the queues in which waiting messages are found.
+    pub(crate) retry_policies: Vec<Policy>,
+    /// Whether messages may be published with a delay.
+    pub(crate) has_delayed_exchanges: bool,
 }
 
 /// Somebody who signs in with a token.

@@ -7,7 +7,7 @@ use retryrmq::parking_queue;
 use retryrmq_operator::note::Note;
 
 use super::{
-    Page,
+    Page, WebConfig,
     auth::User,
     jobs::{Job, JobKind},
     queue_lists,
@@ -15,7 +15,6 @@ use super::{
     request::MAY_NOT,
 };
 use crate::{
-    ServiceConfig,
     alerts::{GroupView, Silence, failure_id},
     history::{Event, HistoryAction},
     store::Store,
@@ -261,7 +260,7 @@ async fn stored(store: &impl Store, queue: &str, marks: &[String]) -> Vec<Arc<Ev
 pub(super) fn begin(
     page: &Page,
     user: &User,
-    service_config: &Arc<ServiceConfig>,
+    web_config: &Arc<WebConfig>,
     queue: &str,
     work: JobKind,
     count: Option<usize>,
@@ -277,7 +276,6 @@ pub(super) fn begin(
     }
     check_incident(page, queue, &work)?;
     let client = page.client()?;
-    let service_config = Arc::clone(service_config);
-    page.jobs
-        .begin(client, work, queue, &user.name, service_config)
+    let web_config = Arc::clone(web_config);
+    page.jobs.begin(client, work, queue, &user.name, web_config)
 }

@@ -41,8 +41,9 @@ use axum::{
     routing::{get, post},
 };
 use retryrmq::Client;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
+pub(crate) use configuration::WebConfig;
 pub use configuration::{Configuration, Mask, Proxy, Role, Token};
 use jobs::Jobs;
 use notes_cache::NotesCache;
@@ -51,14 +52,14 @@ use refusal::{Refusal, RefusalKind};
 use sign_in_limiter::SignInLimiter;
 
 use crate::{
-    Health, ServiceConfig, alerting_runtime::RunningTasks, history::History,
-    memory_budget::MemoryBudget, policy::ConfigWatcher, store::redis::RedisStore,
+    Health, alerting_runtime::RunningTasks, history::History, memory_budget::MemoryBudget,
+    store::redis::RedisStore,
 };
 
 /// What the page is made of.
 #[derive(Clone, Debug)]
 pub(crate) struct Page {
-    config_watcher: Arc<ConfigWatcher>,
+    config: watch::Receiver<Arc<WebConfig>>,
     health: Health,
     history: History,
     running: RunningTasks,
@@ -72,7 +73,7 @@ pub(crate) struct Page {
 
 impl Page {
     pub(crate) fn new(
-        config_watcher: Arc<ConfigWatcher>,
+        config: watch::Receiver<Arc<WebConfig>>,
         health: Health,
         history: History,
         running: RunningTasks,
@@ -80,7 +81,7 @@ impl Page {
         memory: MemoryBudget,
     ) -> Self {
         Self {
-            config_watcher,
+            config,
             health,
             jobs: Jobs::new(
                 history.clone(),
@@ -103,8 +104,8 @@ impl Page {
         self.jobs.end().await;
     }
 
-    fn service_config(&self) -> Arc<ServiceConfig> {
-        self.config_watcher.service_config()
+    fn web_config(&self) -> Arc<WebConfig> {
+        Arc::clone(&self.config.borrow())
     }
 
     fn client(&self) -> Result<Client, Refusal> {

@@ -3,12 +3,12 @@
 use retryrmq::Record;
 
 use super::{
-    Page,
+    Page, WebConfig,
     body::{QueueMasks, ShownBody},
     jobs::marks,
     refusal::{Refusal, RefusalKind},
 };
-use crate::{ServiceConfig, intake::is_packed};
+use crate::intake::is_packed;
 
 /// A message as people may see it.
 pub(super) struct ParkedMessage {
@@ -21,7 +21,7 @@ pub(super) struct ParkedMessage {
 /// Looks for it in its queue, which may spend deliveries, and holds the messages up meanwhile.
 pub(super) async fn parked_message(
     page: &Page,
-    service_config: &ServiceConfig,
+    web_config: &WebConfig,
     queue: &str,
     mark: &str,
 ) -> Result<ParkedMessage, Refusal> {
@@ -33,7 +33,7 @@ pub(super) async fn parked_message(
     };
     let client = page.client()?;
     let record = page.jobs.find_parked(&client, queue, mark).await?;
-    let masks = QueueMasks::of(service_config.page(), queue, &record.home);
+    let masks = QueueMasks::of(&web_config.page, queue, &record.home);
     let message = record.message();
     let is_packed = is_packed(message.properties());
     let Some(reserved) = page.memory.to_decode(message.body(), is_packed).await else {

@@ -13,8 +13,8 @@ use retryrmq_operator::note::{Note, Notes};
 use super::Page;
 use crate::{
     alerts::{GroupView, Silence, failure_id},
-    delayed::DELAYED_QUEUE,
     history::{Group, QueueSummary},
+    queue_names::DELAYED_QUEUE,
     store::{Destination, Store},
 };
 
@@ -238,7 +238,7 @@ pub(super) async fn stored_counts(page: &Page) -> StoredCounts {
 /// Whether some of what waits in the store may have been published with a delay. Counts do not tell a retry from a delayed message of the same queue.
 pub(super) fn has_delayed(page: &Page, stored: &StoredCounts) -> bool {
     page.store.is_some()
-        && (!page.service_config().delayed().is_empty()
+        && (page.web_config().has_delayed_exchanges
             || stored.queues().any(|queue| queue == DELAYED_QUEUE))
 }
 

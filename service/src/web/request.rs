@@ -14,19 +14,18 @@ use axum::{
 };
 
 use super::{
-    Page,
+    Page, WebConfig,
     auth::{self, SignInResult, User},
     configuration::Role,
     csrf,
     refusal::Refusal,
 };
-use crate::ServiceConfig;
 
 /// A request of somebody who may see the page.
 #[derive(Debug)]
 pub(super) struct WebRequest {
     pub(super) web_user: User,
-    pub(super) service_config: Arc<ServiceConfig>,
+    pub(super) web_config: Arc<WebConfig>,
     pub(super) context: RequestContext,
 }
 
@@ -95,13 +94,8 @@ impl FromRequestParts<Page> for WebRequest {
             return Err(context.once_more());
         }
         let peer = peer(parts);
-        let service_config = page.service_config();
-        match auth::entry(
-            service_config.page(),
-            peer,
-            &parts.headers,
-            SystemTime::now(),
-        ) {
+        let web_config = page.web_config();
+        match auth::entry(&web_config.page, peer, &parts.headers, SystemTime::now()) {
             // Before its body is read, which may name many messages.
             SignInResult::Known(web_user)
                 if ![Method::GET, Method::HEAD].contains(&parts.method)
@@ -111,7 +105,7 @@ impl FromRequestParts<Page> for WebRequest {
             }
             SignInResult::Known(web_user) => Ok(Self {
                 web_user,
-                service_config,
+                web_config,
                 context,
             }),
             SignInResult::SignIn if parts.method == axum::http::Method::GET => {
@@ -149,8 +143,8 @@ impl RequestContext {
                 .get(name)
                 .and_then(|value| value.to_str().ok())
         };
-        let service_config = page.service_config();
-        let proxy = service_config.page().proxy.as_ref();
+        let web_config = page.web_config();
+        let proxy = web_config.page.proxy.as_ref();
         let peer = peer(parts);
         let is_proxied = proxy.is_some_and(|proxy| proxy.is_at(peer));
         // The proxy adds the address that it was asked from at the end; what stands before it is anybody's word.

@@ -6,8 +6,8 @@ use retryrmq::terminal_escape;
 use super::Page;
 use crate::{
     history::{Event, HistoryAction},
-    intake::WaitReason,
     store::{Page as Part, Store},
+    wait_reason::WaitReason,
 };
 
 /// Messages that are listed of the store, and of those that the history knows.

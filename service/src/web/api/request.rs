@@ -20,7 +20,7 @@ use tracing::warn;
 
 use super::{
     super::{
-        Page,
+        Page, WebConfig,
         auth::{self, SignInResult, User},
         configuration::Role,
         refusal::RefusalKind,
@@ -29,7 +29,6 @@ use super::{
     },
     problem::Problem,
 };
-use crate::ServiceConfig;
 
 /// The header with which a request of a browser's session says that it comes from a page of this service.
 pub(super) const CSRF: &str = "x-csrf-token";
@@ -39,7 +38,7 @@ const LONGEST_NAME: usize = 255;
 /// A request of somebody who may see what the page shows, and, if it changes something, may do something there.
 pub(super) struct ApiRequest {
     pub(super) user: User,
-    pub(super) service_config: Arc<ServiceConfig>,
+    pub(super) web_config: Arc<WebConfig>,
     context: RequestContext,
     /// A token came with it. No browser sends one by itself, so no other site can have it sent.
     has_token: bool,
@@ -50,8 +49,8 @@ impl FromRequestParts<Page> for ApiRequest {
 
     async fn from_request_parts(parts: &mut Parts, page: &Page) -> Result<Self, Problem> {
         let context = RequestContext::of(parts, page);
-        let service_config = page.service_config();
-        let (configuration, peer) = (service_config.page(), peer(parts));
+        let web_config = page.web_config();
+        let (configuration, peer) = (&web_config.page, peer(parts));
         let token = auth::bearer(configuration, peer, &parts.headers);
         let has_token = token.is_some();
         let user = match token {
@@ -90,7 +89,7 @@ impl FromRequestParts<Page> for ApiRequest {
         };
         let request = Self {
             user,
-            service_config: Arc::clone(&service_config),
+            web_config: Arc::clone(&web_config),
             context,
             has_token,
         };

@@ -16,14 +16,15 @@ use tokio::sync::watch;
 
 use super::{Job, JobKind, MessageOutcome};
 use crate::{
-    ServiceConfig,
     alerting_runtime::RunningTasks,
     history::{Event, History, HistoryAction},
-    intake::{RetrierCache, is_packed},
+    intake::is_packed,
     memory_budget::MemoryBudget,
+    retrier_cache::RetrierCache,
     store::{CancelResult, Store, redis::RedisStore},
     stored_messages::{ParkResult, park, walk},
     web::{
+        WebConfig,
         body::{MaskCache, QueueMasks},
         refusal::Refusal,
     },
@@ -59,7 +60,7 @@ pub(super) struct JobRunner<'a> {
     pub(super) running: &'a RunningTasks,
     pub(super) job: &'a Job,
     pub(super) work: &'a JobKind,
-    pub(super) service_config: &'a ServiceConfig,
+    pub(super) web_config: &'a WebConfig,
     pub(super) memory: &'a MemoryBudget,
     /// Where messages wait outside the broker.
     pub(super) store: Option<&'a RedisStore>,
@@ -168,7 +169,7 @@ impl JobRunner<'_> {
         let mut left: HashSet<&str> = marks.iter().map(String::as_str).collect();
         let walked = async {
             if action == HistoryAction::Dropped {
-                let keep = self.service_config.page().keep_dropped.0;
+                let keep = self.web_config.page.keep_dropped.0;
                 parked.make_dropped(keep).await.map_err(sentence)?;
             }
             let mut wave: Vec<Record> = Vec::new();
@@ -318,10 +319,8 @@ impl JobRunner<'_> {
             return Ok(());
         }
         let waiting = self.client.waiting(&self.job.queue);
-        let policies = self
-            .service_config
-            .policies()
-            .chain(self.policies_of(marks));
+        let policies = self.web_config.retry_policies.iter().cloned();
+        let policies = policies.chain(self.policies_of(marks));
         let waiting_queues = waiting.queues(policies).await.map_err(sentence)?;
         for waiting_queue in waiting_queues
             .iter()
@@ -468,7 +467,7 @@ impl JobRunner<'_> {
             self.job.expects(browse.remaining() as usize);
         }
         let (mut looked, mut hits, mut unseen, mut news) = (0, 0, 0, Vec::new());
-        let mut masks = MaskCache::new(self.service_config.page(), queue);
+        let mut masks = MaskCache::new(&self.web_config.page, queue);
         let walked = async {
             while looked < MOST_LOOKED_AT
                 && hits < MOST_HITS

@@ -23,9 +23,9 @@ pub(super) use job::{Job, JobKind, MessageOutcome, Progress};
 use job_runner::JobRunner;
 pub(super) use job_runner::taken_out;
 
-use super::refusal::Refusal;
+use super::{WebConfig, refusal::Refusal};
 use crate::{
-    ServiceConfig, alerting_runtime::RunningTasks, history::History, memory_budget::MemoryBudget,
+    alerting_runtime::RunningTasks, history::History, memory_budget::MemoryBudget,
     store::redis::RedisStore,
 };
 
@@ -128,7 +128,7 @@ impl Jobs {
         work: JobKind,
         queue: &str,
         who: &str,
-        service_config: Arc<ServiceConfig>,
+        web_config: Arc<WebConfig>,
     ) -> Result<Arc<Job>, Refusal> {
         let job = Arc::new(Job::new(&work, queue, who));
         remember(&mut lock(&self.all), Arc::clone(&job))?;
@@ -158,7 +158,7 @@ impl Jobs {
                 running: &jobs.running,
                 job: &asked,
                 work: &work,
-                service_config: &service_config,
+                web_config: &web_config,
                 memory: &jobs.memory,
                 store: jobs.store.as_deref(),
                 ends: jobs.ends.subscribe(),

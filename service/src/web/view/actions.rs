@@ -93,7 +93,7 @@ pub(in super::super) async fn confirm(
         work: work.word(),
         rows: messages.map(|event| Row::of(event, now)).collect(),
         count: work.count(),
-        keep_dropped: web_request.service_config.page().keep_dropped.to_string(),
+        keep_dropped: web_request.web_config.page.keep_dropped.to_string(),
         is_count_typed: work.is_counted(),
         marks: work.marks().unwrap_or_default().join(","),
         queue: request.queue,
@@ -115,9 +115,9 @@ pub(in super::super) async fn begin(
     if let Err(refused) = web_request.may(work.role(), first(&pairs, "word")) {
         return *refused;
     }
-    let (user, service_config) = (&web_request.web_user, &web_request.service_config);
+    let (user, web_config) = (&web_request.web_user, &web_request.web_config);
     let count = first(&pairs, "count").trim().parse().ok();
-    match job_request::begin(&page, user, service_config, &request.queue, work, count) {
+    match job_request::begin(&page, user, web_config, &request.queue, work, count) {
         Ok(job) => Redirect::to(&format!("/jobs/{}", job.id)).into_response(),
         Err(refusal) => web_request.refuse_with(&refusal),
     }

@@ -23,7 +23,7 @@ use super::{
     },
     Row,
 };
-use crate::{delayed::DELAYED_QUEUE, history::Group};
+use crate::{history::Group, queue_names::DELAYED_QUEUE};
 
 /// Rows of a list.
 const MOST: usize = 200;

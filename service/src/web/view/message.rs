@@ -52,7 +52,7 @@ pub(in super::super) async fn parked(
     if web_request.context.is_of_another_site() {
         return web_request.ask_again();
     }
-    match parked_message(&page, &web_request.service_config, &queue, &mark).await {
+    match parked_message(&page, &web_request.web_config, &queue, &mark).await {
         Ok(message) => web_request.show(&of(&web_request, queue, message)),
         Err(refusal) => web_request.refuse_with(&refusal),
     }

@@ -59,10 +59,10 @@ pub(in super::super) async fn signed_in(
             "This form did not come from this page. Try again.",
         );
     }
-    let service_config = page.service_config();
-    let (now, length) = (SystemTime::now(), service_config.page().session.0);
+    let web_config = page.web_config();
+    let (now, length) = (SystemTime::now(), web_config.page.session.0);
     let find = || {
-        let Some(token) = auth::with_token(service_config.page(), &said.token)? else {
+        let Some(token) = auth::with_token(&web_config.page, &said.token)? else {
             return Ok(None);
         };
         let session = auth::session(token, length, now).ok_or(auth::Unreadable)?;

@@ -66,7 +66,7 @@ pub(in super::super) async fn create(
     }
     expects(expected_count, count)?;
     let queue = &asked.queue;
-    let config = &request.service_config;
+    let config = &request.web_config;
     let job = job_request::begin(&page, &request.user, config, queue, work, expected_count)?;
     let location = format!("/api/v1/jobs/{}", job.id);
     Ok(request.accepted(&location, &Job::of(&job, &job.state())))

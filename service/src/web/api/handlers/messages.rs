@@ -66,7 +66,7 @@ pub(in super::super) async fn one(
     request: ApiRequest,
     ApiPath((QueueName(queue), mark)): ApiPath<(QueueName, String)>,
 ) -> Result<Response, Problem> {
-    let message = parked_message(&page, &request.service_config, &queue, &mark).await?;
+    let message = parked_message(&page, &request.web_config, &queue, &mark).await?;
     Ok(request.ok(&Message::of(queue, message)))
 }
 

@@ -1,5 +1,7 @@
 //! The alerts and the watch of a running service: begun as the policy file says, and begun anew when it says something else.
 
+mod alert_metrics;
+
 use std::{
     collections::BTreeMap,
     fmt,
@@ -9,24 +11,25 @@ use std::{
     time::Duration,
 };
 
+use alert_metrics::AlertMetrics;
+use prometheus_client::registry::Registry;
 use retryrmq::Client;
 use retryrmq_operator::management::{Address, Management, vhost_of};
-use tokio::{sync::mpsc, time::sleep};
+use tokio::{
+    sync::{mpsc, watch},
+    time::sleep,
+};
 use tracing::{info, warn};
 
 use crate::{
     EventBus, ServiceEvent,
     alerts::{self, Alerting, BrokerStateStore, Counts, Handle, NotifierMode},
-    history::HISTORY_STREAM,
-    intake::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_PARKED, INTAKE_QUEUE},
-    policy::ConfigWatcher,
+    queue_names::{
+        DEAD_EXCHANGE, HANDOVER_QUEUE, HISTORY_STREAM, INTAKE_PARKED, INTAKE_QUEUE, REPORTS_QUEUE,
+        STATE_QUEUE,
+    },
     queue_watch::{self, Watch, WatchCounts},
 };
-
-/// What the replicas report to each other.
-pub const REPORTS_QUEUE: &str = "retryrmq.serve.alerts";
-/// What the leader remembers.
-pub const STATE_QUEUE: &str = "retryrmq.serve.alerts.state";
 
 /// The pause before alerts that could not begin are tried again.
 const AGAIN: Duration = Duration::from_secs(15);
@@ -69,7 +72,7 @@ impl fmt::Debug for ManagementAccess {
 pub(crate) struct AlertingRuntime {
     access: ManagementAccess,
     event_bus: EventBus,
-    config_watcher: Arc<ConfigWatcher>,
+    sections: watch::Receiver<AlertSections>,
     running: RunningTasks,
 }
 
@@ -85,11 +88,18 @@ struct Supervisor {
 
 impl RunningTasks {
     /// The numbers of the alerts and of the watch; nothing where they are off.
-    pub(crate) fn counts(&self) -> Option<(Counts, WatchCounts)> {
+    fn counts(&self) -> Option<(Counts, WatchCounts)> {
         let office = self.lock();
         let office = office.as_ref()?;
         let watched = office.watch.as_ref().map(Watch::counts);
         Some((office.handle.counts(), watched.unwrap_or_default()))
+    }
+
+    /// These numbers, for the metrics of the service.
+    pub(crate) fn registry(&self) -> Registry {
+        let mut registry = Registry::with_prefix("retryrmq_serve");
+        registry.register_collector(Box::new(AlertMetrics(self.clone())));
+        registry
     }
 
     /// Keeps quiet about something.
@@ -153,23 +163,23 @@ impl AlertingRuntime {
     pub(crate) fn new(
         access: ManagementAccess,
         event_bus: EventBus,
-        config_watcher: Arc<ConfigWatcher>,
+        sections: watch::Receiver<AlertSections>,
         running: RunningTasks,
     ) -> Self {
         Self {
             access,
             event_bus,
-            config_watcher,
+            sections,
             running,
         }
     }
 
     /// Begins, hands on what happens, and begins anew with other sections. Never ends; [`stop`](Self::stop) does.
     pub(crate) async fn run(&self, client: &Client) {
-        let mut configs = self.config_watcher.changes();
+        let mut sections = self.sections.clone();
         let mut news = None;
         loop {
-            let wanted = configs.borrow_and_update().sections().clone();
+            let wanted = sections.borrow_and_update().clone();
             // What happens while they begin, or begin anew, waits.
             news = match wanted.wants_anything() {
                 true => news.or_else(|| Some(self.event_bus.listen())),
@@ -188,8 +198,8 @@ impl AlertingRuntime {
                 () = self.hand_on(heard) => {}
                 () = sleep(AGAIN), if wanted.wants_anything() && !begun => {}
                 () = async {
-                    while configs.changed().await.is_ok() {
-                        if *configs.borrow_and_update().sections() != wanted {
+                    while sections.changed().await.is_ok() {
+                        if *sections.borrow_and_update() != wanted {
                             return;
                         }
                     }

@@ -1,62 +1,17 @@
-//! What may stand in a policy file.
+//! The tables `[defaults]` and `[[rules]]` of the policy file.
 
 use std::collections::BTreeMap;
 
-use schemars::{JsonSchema, Schema, schema_for};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
-use crate::{Settings, alerts, delayed, history, queue_watch, store::redis, web};
-
-/// The policy of a service: what becomes of the dead letters of each queue.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PolicyFile {
-    /// What holds where no rule does.
-    #[serde(default)]
-    pub(super) defaults: Defaults,
-    /// The first rule whose conditions all hold decides.
-    #[serde(default)]
-    #[schemars(with = "Vec<RuleEntry>")]
-    pub(super) rules: Vec<Spanned<RuleEntry>>,
-    /// Who is told what, when and how. Without this table and `orphans` nobody is.
-    #[schemars(with = "Option<alerts::Configuration>")]
-    pub(super) alerts: Option<Spanned<alerts::Configuration>>,
-    /// Which queues are watched, and when people are told.
-    #[schemars(with = "Option<queue_watch::Configuration>")]
-    pub(super) orphans: Option<Spanned<queue_watch::Configuration>>,
-    /// Messages that are published with a delay (`x-delay`), by the exchange that publishers send them to.
-    #[schemars(with = "Option<delayed::DelayedSections>")]
-    pub(super) delayed: Option<Spanned<delayed::DelayedSections>>,
-    /// How the program runs. Read at the start: a change needs a restart.
-    #[serde(default)]
-    pub(super) service: Settings,
-    /// What happened, in a stream. Read at the start: a change needs a restart.
-    #[serde(default)]
-    #[schemars(with = "history::Configuration")]
-    pub(super) history: Option<Spanned<history::Configuration>>,
-    /// Who may see the page, and do what there.
-    #[serde(default)]
-    #[schemars(with = "web::Configuration")]
-    pub(super) page: Option<Spanned<web::Configuration>>,
-    /// Where messages wait. Chosen at the start: a change needs a restart.
-    #[serde(default)]
-    pub(super) store: StoreEntry,
-}
-
-/// Where messages wait: in waiting queues of the broker, unless another store is given.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct StoreEntry {
-    /// In Redis or Valkey.
-    #[schemars(with = "Option<redis::Configuration>")]
-    pub(super) redis: Option<Spanned<redis::Configuration>>,
-}
+use super::Reason;
 
 /// What holds where no rule does.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Defaults {
+pub(crate) struct Defaults {
     /// The policy of what is retried: fixed(5s, retries=3), linear(…), list(…) or exponential(1s, factor=4, max=5m, retries=5), with
     /// jitter=…, max_age=… and age_from=… as everywhere.
     #[schemars(with = "Option<String>")]
@@ -89,7 +44,7 @@ pub(super) enum ActionName {
 /// A rule: conditions, and what becomes of a message where all of them hold.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RuleEntry {
+pub(crate) struct RuleEntry {
     /// The queue in which the message died; * is any text.
     pub(super) queue: Option<String>,
     /// The routing key with which it was first published: words between dots, * is one word, # any number of words.
@@ -139,45 +94,4 @@ impl Reasons {
             Self::Several(reasons) => reasons.clone(),
         }
     }
-}
-
-/// Why the broker dead-lettered a message, or that its consumer handed it over.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize, JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum Reason {
-    /// A consumer rejected it.
-    Rejected,
-    /// An attempt failed, and its consumer handed it over.
-    Failed,
-    /// Its time to live ran out.
-    Expired,
-    /// Its queue was full.
-    Maxlen,
-    /// It came back to its queue more often than that allows.
-    DeliveryLimit,
-}
-
-impl Reason {
-    /// The word for what clients hand over, in logs and metrics.
-    pub(crate) const FAILED: &str = "failed";
-
-    /// Reads RabbitMQ's word in `x-death`; `None` for one that it does not have today.
-    #[must_use]
-    pub fn parse(word: &str) -> Option<Self> {
-        match word {
-            "rejected" => Some(Self::Rejected),
-            "expired" => Some(Self::Expired),
-            "maxlen" => Some(Self::Maxlen),
-            "delivery_limit" => Some(Self::DeliveryLimit),
-            _ => None,
-        }
-    }
-}
-
-/// The JSON Schema of a policy file.
-#[must_use]
-pub fn schema() -> Schema {
-    schema_for!(PolicyFile)
 }

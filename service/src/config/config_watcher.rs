@@ -1,49 +1,50 @@
-//! The book in force, and the file that it was read from.
+//! The configuration in force, and the file that it was read from.
 
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
     time::Duration,
 };
 
-use tokio::{
-    sync::{Notify, watch},
-    time::sleep,
-};
+use tokio::{sync::Notify, time::sleep};
 use tracing::{error, info};
 
-use super::ServiceConfig;
-use crate::Metrics;
+use super::{ServiceConfig, component_configs::ComponentConfigs};
+use crate::{Metrics, Settings, store::redis};
 
 /// How often the file is looked at. Its bytes count, not its time: a mounted ConfigMap changes by a link.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Keeps the configuration in force.
+/// Reads the policy file again, and hands on what is new.
 #[derive(Debug)]
 pub(crate) struct ConfigWatcher {
     file: Option<PathBuf>,
-    service_config: watch::Sender<Arc<ServiceConfig>>,
+    components: ComponentConfigs,
+    /// Those of the start: another store, or other settings, need a restart.
+    store: Option<redis::Configuration>,
+    settings: Settings,
     asked: Notify,
 }
 
 impl ConfigWatcher {
     /// With this configuration in force. [`watch_file`](Self::watch_file) reads the file again when it changes.
-    pub(crate) fn new(service_config: ServiceConfig, file: Option<PathBuf>) -> Self {
+    pub(crate) fn new(service_config: &ServiceConfig, file: Option<PathBuf>) -> Self {
         Self {
             file,
-            service_config: watch::Sender::new(Arc::new(service_config)),
+            components: ComponentConfigs::new(service_config),
+            store: service_config.store().cloned(),
+            settings: service_config.settings().clone(),
             asked: Notify::new(),
         }
     }
 
-    /// The configuration in force.
-    pub(crate) fn service_config(&self) -> Arc<ServiceConfig> {
-        Arc::clone(&self.service_config.borrow())
+    /// What each component is given of the configuration in force.
+    pub(crate) fn components(&self) -> &ComponentConfigs {
+        &self.components
     }
 
-    /// Receives each configuration that comes into force.
-    pub(crate) fn changes(&self) -> watch::Receiver<Arc<ServiceConfig>> {
-        self.service_config.subscribe()
+    /// Where messages wait, for as long as the service runs.
+    pub(crate) fn store(&self) -> Option<&redis::Configuration> {
+        self.store.as_ref()
     }
 
     /// Reads the file again at once, even when it looks the same.
@@ -93,10 +94,9 @@ impl ConfigWatcher {
         file: &Path,
         service_config: ServiceConfig,
     ) -> Result<ServiceConfig, String> {
-        let now = self.service_config();
-        let changed = if service_config.store() != now.store() {
+        let changed = if service_config.store() != self.store.as_ref() {
             "[store]"
-        } else if service_config.settings() != now.settings() {
+        } else if *service_config.settings() != self.settings {
             "[service]"
         } else {
             return Ok(service_config);
@@ -111,7 +111,7 @@ impl ConfigWatcher {
         metrics.loaded(service_config.is_ok());
         match service_config {
             Ok(service_config) => {
-                self.service_config.send_replace(Arc::new(service_config));
+                self.components.send(&service_config);
                 info!("the policy file is loaded and in force");
             }
             Err(error) => {

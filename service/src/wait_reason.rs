@@ -4,7 +4,7 @@ use crate::store::MessageDraft;
 
 /// The record of what comes back for the attempt that it was waiting for before: no exchange of `[delayed]`, whose name is the record of what was
 /// published with a delay, may begin so.
-pub(super) const SAME_ATTEMPT: &[u8] = b"retryrmq.same-attempt";
+pub(crate) const SAME_ATTEMPT: &[u8] = b"retryrmq.same-attempt";
 
 /// Why a message waits in a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
