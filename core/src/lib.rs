@@ -5,6 +5,8 @@ mod amqp10;
 mod client;
 mod connection;
 mod consumer;
+#[doc(hidden)]
+pub mod doubling_pause;
 mod error;
 mod mutants;
 mod parking;

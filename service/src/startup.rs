@@ -2,14 +2,14 @@
 
 use std::{future::Future, time::Duration};
 
-use retryrmq::{Error, ErrorKind, Result};
+use retryrmq::{Error, ErrorKind, Result, doubling_pause::DoublingPause};
 use tokio::time::sleep;
 use tracing::warn;
 
 use crate::Health;
 
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+const PAUSE: DoublingPause =
+    DoublingPause::new(Duration::from_millis(500), Duration::from_secs(15));
 
 /// Tries until it succeeds, with a line of the log for each failure, and the reason for the probes.
 ///
@@ -19,17 +19,17 @@ pub(crate) async fn begin<T, F>(health: &Health, mut step: impl FnMut() -> F) ->
 where
     F: Future<Output = Result<T>>,
 {
-    let mut pause = FIRST_PAUSE;
+    let mut next_pause = PAUSE;
     loop {
         let error = match step().await {
             Ok(done) => return Ok(done),
             Err(error) if passes(&error) => error,
             Err(error) => return Err(error),
         };
+        let pause = next_pause.next_pause();
         warn!(%error, ?pause, "cannot set up the intake yet; trying again");
         health.set_intake(Err(error.to_string()));
         sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 

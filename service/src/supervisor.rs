@@ -2,6 +2,7 @@
 
 use std::{future::Future, time::Duration};
 
+use retryrmq::doubling_pause::DoublingPause;
 use tokio::{sync::watch, task::JoinSet, time::Instant, time::sleep};
 use tracing::{error, info};
 
@@ -22,7 +23,7 @@ pub(crate) async fn watch_over<F>(
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
-    let mut pause = FIRST_PAUSE;
+    let mut pause = DoublingPause::new(FIRST_PAUSE, LONGEST_PAUSE);
     let mut red = false;
     loop {
         let begun = Instant::now();
@@ -50,14 +51,13 @@ pub(crate) async fn watch_over<F>(
         health.ended(name, Some(why));
         red = true;
         if begun.elapsed() >= LONGEST_PAUSE {
-            pause = FIRST_PAUSE;
+            pause.reset();
         }
         let mut stopped = stop.clone();
         tokio::select! {
-            () = sleep(pause) => {}
+            () = sleep(pause.next_pause()) => {}
             _ = stopped.wait_for(|stop| *stop) => return,
         }
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 

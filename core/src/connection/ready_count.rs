@@ -21,7 +21,7 @@ use super::{
     queue_type_probe::{ProbedQueueType, kind_of},
     refusal,
 };
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, doubling_pause::DoublingPause};
 
 /// The pause before a queue is looked at again.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -175,7 +175,7 @@ impl ReadyCounter {
         mut found: lapin::Queue,
     ) -> Result<lapin::Queue> {
         let deadline = Instant::now() + self.patience;
-        let (mut pause, mut filled) = (PAUSE, 0);
+        let (mut pause, mut filled) = (DoublingPause::new(PAUSE, LONG), 0);
         loop {
             let why = match self.prove(queue).await? {
                 // Its consumers may hold everything; its leader knows by now who they are.
@@ -212,8 +212,7 @@ impl ReadyCounter {
             if Instant::now() >= deadline {
                 return Err(leaderless(queue, why));
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(LONG);
+            sleep(pause.next_pause()).await;
         }
         Ok(found)
     }

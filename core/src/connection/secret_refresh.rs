@@ -19,7 +19,7 @@ use super::{
     login::Login,
     timeouts::{ANSWER, IMPATIENT},
 };
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, doubling_pause::DoublingPause};
 
 /// Not more often, however short a secret's lifetime is.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
@@ -67,7 +67,7 @@ fn until(end: Instant) -> Duration {
 impl SecretRefresh {
     /// Runs until the connection is gone, or has a secret that does not expire.
     pub(super) async fn run(mut self, lifetime: Duration) {
-        let mut over = SHORTEST_PAUSE;
+        let mut over = DoublingPause::new(SHORTEST_PAUSE, LONGEST_PAUSE);
         let mut end = Instant::now() + lifetime.min(LONGEST_LIFE);
         let mut told: Option<Instant> = None;
         // With a clock that is ahead, each token is expired on arrival.
@@ -75,11 +75,12 @@ impl SecretRefresh {
         loop {
             let left = until(end);
             // A broker that accepts an expired secret is asked less and less often.
-            let pause = if left.is_zero() { over } else { pause(left) };
+            let pause = if left.is_zero() {
+                over.next_pause()
+            } else {
+                pause(left)
+            };
             sleep(pause).await;
-            if left.is_zero() {
-                over = (over * 2).min(LONGEST_PAUSE);
-            }
             let renewed = self.renew(end).await;
             // Only its source knows that a password has expired; the broker continues with a connection that has it.
             if let Err(error) = &renewed
@@ -100,7 +101,7 @@ impl SecretRefresh {
                     (end, told) = (Instant::now() + lifetime.min(LONGEST_LIFE), None);
                     was_good = !lifetime.is_zero();
                     if was_good {
-                        over = SHORTEST_PAUSE;
+                        over.reset();
                     }
                 }
                 Ok(RefreshResult::ForAnother) => {

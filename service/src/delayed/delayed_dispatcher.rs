@@ -7,7 +7,7 @@ use std::{
 
 use retryrmq::{
     BasicProperties, Client, Error, ErrorKind, Event, FailedMessage, Failure, Message, Outcome,
-    ParkReason, Publish, Subscription, terminal_escape,
+    ParkReason, Publish, Subscription, doubling_pause::DoublingPause, terminal_escape,
 };
 use tokio::{
     sync::watch,
@@ -35,8 +35,8 @@ use crate::{
 
 /// How often the exchanges and queues are looked for, and made where somebody deleted them.
 const LOOK: Duration = Duration::from_secs(15);
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+const PAUSE: DoublingPause =
+    DoublingPause::new(Duration::from_millis(500), Duration::from_secs(15));
 /// The most messages in flight.
 const BATCH: usize = 64;
 /// What an exchange or its queues do not take now waits for so long, and holds nobody up.
@@ -248,7 +248,7 @@ impl DelayedDispatcher {
 
     /// Declares and consumes, trying again until it succeeds. What waits is due whatever becomes of the exchanges.
     async fn begin(&self, lost: &watch::Sender<u64>) -> Subscription {
-        let mut pause = FIRST_PAUSE;
+        let mut pause = PAUSE;
         loop {
             let begun = async {
                 self.client
@@ -279,8 +279,7 @@ impl DelayedDispatcher {
                 }
                 Err(error) => self.troubled(&error),
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            sleep(pause.next_pause()).await;
         }
     }
 
