@@ -58,6 +58,8 @@ pub use stream::{StreamEntry, StreamFrom, StreamReader};
 #[cfg(feature = "log-lines")]
 pub use telemetry::log_buffer;
 pub use telemetry::{Event, EventFields, Stats};
+#[doc(hidden)]
+pub use topology::SAFE_AGE;
 pub use topology::{
     Argument, Arguments, DEAD_EXCHANGE, Finding, HANDOVER_QUEUE, INTAKE_QUEUE, Item, Missing, Plan,
     QueueType, Status, Strategy, WorkQueue, clock_queue, dropped_queue, parking_queue,
