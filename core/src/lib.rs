@@ -8,6 +8,8 @@ mod consumer;
 #[doc(hidden)]
 pub mod doubling_pause;
 mod error;
+#[doc(hidden)]
+pub mod glob;
 mod mutants;
 mod parking;
 mod publish;

@@ -7,11 +7,10 @@ use std::{
 
 use clap::Args;
 use jiff::{Timestamp, civil, tz::TimeZone};
-use retryrmq::{ParkReason, Record, terminal_escape};
+use retryrmq::{ParkReason, Record, glob, terminal_escape};
 use retryrmq_operator::{
     condition::{Condition, Variables},
     decoding::Format,
-    glob,
 };
 use serde_json::{Value, json};
 

@@ -5,10 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use retryrmq_operator::{
-    condition::{Condition, EvaluationError, Variables},
-    glob::{glob, topic},
-};
+use retryrmq::glob::{glob, topic};
+use retryrmq_operator::condition::{Condition, EvaluationError, Variables};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -2,11 +2,8 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use retryrmq::{BasicProperties, terminal_escape, types::FieldTable};
-use retryrmq_operator::{
-    decoding::{Decoded, Format, Hints, decode},
-    glob::glob,
-};
+use retryrmq::{BasicProperties, glob::glob, terminal_escape, types::FieldTable};
+use retryrmq_operator::decoding::{Decoded, Format, Hints, decode};
 use serde_json::Value;
 
 use super::configuration::{Configuration, Mask};
