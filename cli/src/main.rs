@@ -22,6 +22,7 @@ mod parked;
 mod plural;
 mod prompt;
 mod publish;
+mod rate;
 mod redact;
 mod retry_args;
 mod serve;

@@ -10,3 +10,4 @@ pub mod http_server;
 pub mod management;
 pub mod note;
 pub mod other_libraries;
+pub mod rough_duration;
