@@ -11,3 +11,5 @@ pub mod management;
 pub mod note;
 pub mod other_libraries;
 pub mod rough_duration;
+pub mod tls;
+pub mod webhook_signature;
