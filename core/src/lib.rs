@@ -48,14 +48,14 @@ pub use error::{Error, ErrorKind, Result};
 pub use lapin::{BasicProperties, types};
 pub use parking::{Browse, EraseWalk, Parked, Record, Resend};
 pub use publish::Publish;
-#[doc(hidden)]
-pub use retry::RetryState;
 pub use retry::{
     AgeFrom, AttemptRound, Backoff, DAY, DIRECT_REPLY_TO, Failure, Forecast, ForecastInterval,
     HOUR, Handover, HistoryEntry, Limits, Load, MAX_DELAY, MILLISECOND, MINUTE, Outcome,
     ParkReason, Policy, QueueDepth, Rule, Rules, SECOND, XDeath, delay_step, format_duration,
     parse_duration,
 };
+#[doc(hidden)]
+pub use retry::{RetryState, headers};
 pub use stream::{StreamEntry, StreamFrom, StreamReader};
 #[cfg(feature = "log-lines")]
 pub use telemetry::log_buffer;

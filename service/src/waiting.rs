@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use retryrmq::Client;
+use retryrmq::{Client, headers};
 use serde_json::{Value, json};
 
 use crate::{
@@ -190,7 +190,7 @@ fn line(listed: &ListedMessage) -> Value {
         Destination::Exchange(exchange, _) => (None, Some(exchange)),
     };
     let at = jiff::Timestamp::from_millisecond(i64::try_from(listed.due).unwrap_or(i64::MAX));
-    let retries = header(message, "x-retry-count").and_then(|count| count.parse::<u32>().ok());
+    let retries = header(message, headers::COUNT).and_then(|count| count.parse::<u32>().ok());
     json!({
         "id": message.id().as_str(),
         "mark": message.id().mark(),
@@ -204,8 +204,8 @@ fn line(listed: &ListedMessage) -> Value {
             WaitReason::Next | WaitReason::Same => None,
         },
         "retries": retries.unwrap_or(0),
-        "error": header(message, "x-retry-error").unwrap_or_default(),
-        "error_type": header(message, "x-retry-error-type").unwrap_or_default(),
+        "error": header(message, headers::ERROR).unwrap_or_default(),
+        "error_type": header(message, headers::ERROR_TYPE).unwrap_or_default(),
         "delay_ms": milliseconds(draft.delay),
         "due": at.ok().map(|at| at.to_string()),
         "remaining_ms": milliseconds(listed.remaining),

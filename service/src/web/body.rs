@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use retryrmq::{BasicProperties, glob::glob, terminal_escape, types::FieldTable};
+use retryrmq::{BasicProperties, glob::glob, headers, terminal_escape, types::FieldTable};
 use retryrmq_operator::decoding::{Decoded, Format, Hints, decode};
 use serde_json::Value;
 
@@ -236,10 +236,7 @@ fn is_almost_json(decoded: &Decoded<'_>) -> bool {
 }
 
 fn is_ours(name: &str) -> bool {
-    name.starts_with("x-retry-")
-        || name.starts_with("x-first-death-")
-        || name.starts_with("x-last-death-")
-        || matches!(name, "x-death" | "x-delivery-count" | "x-acquired-count")
+    headers::has_our_prefix(name) || headers::is_of_death(name) || headers::is_count(name)
 }
 
 fn cut(text: &str, most: usize) -> String {
