@@ -100,7 +100,7 @@ impl StoreInspector {
                 }
                 say(match result {
                     CancelResult::Done => answer(id, "flushed", None),
-                    CancelResult::Unknown => answer(id, "gone", Some("it does not wait any more")),
+                    CancelResult::Unknown => answer(id, "gone", Some("no longer waiting")),
                     CancelResult::TooLate => answer(id, "gone", Some("it is being published")),
                 });
             }
@@ -139,7 +139,7 @@ impl StoreInspector {
                     "parked",
                     Some(&format!("it may come back as well: {why}")),
                 ),
-                ParkResult::Unknown => answer(id, "gone", Some("it does not wait any more")),
+                ParkResult::Unknown => answer(id, "gone", Some("no longer waiting")),
                 ParkResult::TooLate => answer(id, "gone", Some("it is being published")),
                 ParkResult::Failed(why) => answer(id, "failed", Some(&why)),
             });

@@ -221,7 +221,7 @@ fn refusal(kind: RefusalKind, written: &mut SchemaGenerator) -> Value {
         RefusalKind::Invalid => {
             "The request says something that it must not, or leaves something out."
         }
-        RefusalKind::Unauthorized => "No token, or one that is nobody's.",
+        RefusalKind::Unauthorized => "No token, or an unknown one.",
         RefusalKind::Forbidden => {
             "Whoever asks may not do that, or nobody has said who may see the page."
         }

@@ -1,4 +1,4 @@
-//! A job: what was asked for, how far it is, and what became of each message.
+//! A job: the request, its progress, and the result of each message.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -27,8 +27,8 @@ pub(in super::super) enum JobKind {
     Silence(Silence),
     /// The incident of a group is over: its id, and the fingerprint of its failures.
     Close { group: String, fingerprint: String },
-    /// Looks through the parking queue, so that the history knows what is in it.
-    Look,
+    /// Reads the parking queue, so that the history knows what is in it.
+    Scan,
     /// Looks for a text in the decoded bodies.
     Search(String),
 }
@@ -44,7 +44,7 @@ impl JobKind {
             Self::Flush(_) => "flush",
             Self::Silence(_) => "silence",
             Self::Close { .. } => "close",
-            Self::Look => "look",
+            Self::Scan => "scan",
             Self::Search(_) => "search",
         }
     }
@@ -70,12 +70,12 @@ impl JobKind {
             | Self::Restore(marks)
             | Self::Cancel(marks)
             | Self::Flush(marks) => Some(marks),
-            Self::Silence(_) | Self::Close { .. } | Self::Look | Self::Search(_) => None,
+            Self::Silence(_) | Self::Close { .. } | Self::Scan | Self::Search(_) => None,
         }
     }
 }
 
-/// What became of one message.
+/// The result of one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct MessageOutcome {
     pub(in super::super) mark: String,
