@@ -42,7 +42,7 @@ pub(crate) struct ReadyCounter {
     /// How long it waits for an answer.
     time_limit: Duration,
     /// How long it asks again and again for a leader.
-    patience: Duration,
+    leader_timeout: Duration,
     asking: Mutex<Option<Connection>>,
 }
 
@@ -80,7 +80,7 @@ impl ReadyCounter {
         Self {
             addresses: Arc::clone(addresses),
             time_limit: ANSWER,
-            patience: ANSWER,
+            leader_timeout: ANSWER,
             asking: Mutex::default(),
         }
     }
@@ -89,7 +89,7 @@ impl ReadyCounter {
     pub(crate) fn hasty(addresses: &Arc<Addresses>) -> Self {
         Self {
             time_limit: PAUSE * LOOKS,
-            patience: PAUSE * LOOKS,
+            leader_timeout: PAUSE * LOOKS,
             ..Self::new(addresses)
         }
     }
@@ -97,7 +97,7 @@ impl ReadyCounter {
     /// For a caller that comes again as long as there is no leader. Each question to a queue without one costs a connection.
     pub(crate) fn sparing(addresses: &Arc<Addresses>) -> Self {
         Self {
-            patience: PAUSE * LOOKS,
+            leader_timeout: PAUSE * LOOKS,
             ..Self::new(addresses)
         }
     }
@@ -174,7 +174,7 @@ impl ReadyCounter {
         queue: &ShortString,
         mut found: lapin::Queue,
     ) -> Result<lapin::Queue> {
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.leader_timeout;
         let (mut pause, mut filled) = (DoublingPause::new(PAUSE, LONG), 0);
         loop {
             let why = match self.prove(queue).await? {

@@ -69,7 +69,7 @@ impl SecretRefresh {
     pub(super) async fn run(mut self, lifetime: Duration) {
         let mut over = DoublingPause::new(SHORTEST_PAUSE, LONGEST_PAUSE);
         let mut end = Instant::now() + lifetime.min(LONGEST_LIFE);
-        let mut told: Option<Instant> = None;
+        let mut last_warning: Option<Instant> = None;
         // With a clock that is ahead, each token is expired on arrival.
         let mut was_good = !lifetime.is_zero();
         loop {
@@ -98,7 +98,7 @@ impl SecretRefresh {
                     let Some(lifetime) = self.login.lifetime() else {
                         return;
                     };
-                    (end, told) = (Instant::now() + lifetime.min(LONGEST_LIFE), None);
+                    (end, last_warning) = (Instant::now() + lifetime.min(LONGEST_LIFE), None);
                     was_good = !lifetime.is_zero();
                     if was_good {
                         over.reset();
@@ -115,11 +115,11 @@ impl SecretRefresh {
                     );
                     return;
                 }
-                Err(error) if told.is_some_and(|told| told.elapsed() < LONGEST_PAUSE) => {
+                Err(error) if last_warning.is_some_and(|at| at.elapsed() < LONGEST_PAUSE) => {
                     debug!(address = %self.address, purpose = self.purpose, %error, "the connection's secret cannot be renewed yet");
                 }
                 Err(error) => {
-                    told = Some(Instant::now());
+                    last_warning = Some(Instant::now());
                     warn!(address = %self.address, purpose = self.purpose, %error, "the connection's secret cannot be renewed yet");
                 }
             }

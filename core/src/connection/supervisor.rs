@@ -406,7 +406,7 @@ impl<F: Fn()> Supervisor<F> {
     /// The next connection; `None` at the end of the link.
     async fn connect(&self) -> Option<Arc<Connection>> {
         let mut pause = PAUSE;
-        let mut told: Option<(DisconnectReason, Instant)> = None;
+        let mut last_warning: Option<(DisconnectReason, Instant)> = None;
         let mut tries = 0;
         let reconnect_signal = &self.keeping.reconnect_signal.0;
         let mut reconnected = reconnect_signal.subscribe();
@@ -429,12 +429,12 @@ impl<F: Fn()> Supervisor<F> {
                 Err(error) => error,
             };
             let disconnect_reason = DisconnectReason::of(&error);
-            let is_news = told.as_ref().is_none_or(|(told, when)| {
-                told.kind != disconnect_reason.kind || when.elapsed() >= TOLD_AGAIN
+            let is_news = last_warning.as_ref().is_none_or(|(reason, when)| {
+                reason.kind != disconnect_reason.kind || when.elapsed() >= TOLD_AGAIN
             });
             if is_news {
                 warn!(address = %self.addresses, purpose = self.keeping.purpose, %error, tries, "cannot reconnect yet");
-                told = Some((disconnect_reason.clone(), Instant::now()));
+                last_warning = Some((disconnect_reason.clone(), Instant::now()));
             } else {
                 debug!(address = %self.addresses, purpose = self.keeping.purpose, %error, tries, "cannot reconnect yet");
             }

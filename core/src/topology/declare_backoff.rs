@@ -35,8 +35,8 @@ mod tests {
 
     #[test]
     fn pauses_grow_and_are_bounded() {
-        let pauses = |patience: DeclareBackoff, why| {
-            [1, 2, 3, 10, u32::MAX].map(|times| patience.pause(why, times).as_millis())
+        let pauses = |backoff: DeclareBackoff, why| {
+            [1, 2, 3, 10, u32::MAX].map(|times| backoff.pause(why, times).as_millis())
         };
         let (ours, theirs) = (DeclareBackoff::Consumer, DeclareBackoff::Publisher);
         assert_eq!(
