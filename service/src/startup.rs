@@ -53,12 +53,12 @@ mod tests {
     async fn what_does_not_pass_ends_at_once() {
         let health = Health::default();
         let mut tries = 0;
-        let begun: Result<()> = begin(&health, || {
+        let result: Result<()> = begin(&health, || {
             tries += 1;
             async { Err(fails("no url")) }
         })
         .await;
-        assert_eq!(begun.unwrap_err().kind(), ErrorKind::InvalidUrl);
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::InvalidUrl);
         assert_eq!(tries, 1);
     }
 
@@ -68,7 +68,7 @@ mod tests {
         let url = format!("amqp://127.0.0.1:{port}");
         let health = Health::default();
         let mut tries = 0;
-        let begun = begin(&health, || {
+        let result = begin(&health, || {
             tries += 1;
             let (is_last, url) = (tries == 4, url.clone());
             async move {
@@ -79,7 +79,7 @@ mod tests {
             }
         })
         .await;
-        assert_eq!((begun.unwrap(), tries), (7, 4));
+        assert_eq!((result.unwrap(), tries), (7, 4));
         let why = health.intake_state().unwrap_err();
         assert!(why.contains(&port.to_string()), "{why}");
     }

@@ -86,9 +86,9 @@ pub(crate) async fn run(
         {
             if selection.takes(place, &record, walk.parking()) {
                 let letter = walk.letter(&record);
-                let told = (&record, letter.as_ref());
+                let shown_message = (&record, letter.as_ref());
                 let about = (&*selection.decoding, &notes);
-                show(&options, about, place, told, shown, output)?;
+                show(&options, about, place, shown_message, shown, output)?;
                 shown += 1;
             }
         }

@@ -170,11 +170,10 @@ impl DelayedDispatcher {
             }
         }
         let (lost, losses) = watch::channel(0u64);
-        let begun = tokio::select! {
+        let subscription = tokio::select! {
             _ = stop.wait_for(|stop| *stop) => return,
-            begun = self.begin(&lost) => begun,
+            subscription = self.begin(&lost) => Arc::new(subscription),
         };
-        let subscription = Arc::new(begun);
         info!("messages with a delay are kept until they are due");
         let mut on_their_way = JoinSet::new();
         let mut looks = interval(LOOK);
@@ -250,7 +249,7 @@ impl DelayedDispatcher {
     async fn begin(&self, lost: &watch::Sender<u64>) -> Subscription {
         let mut pause = PAUSE;
         loop {
-            let begun = async {
+            let subscribed = async {
                 self.client
                     .apply_plan(&plan(&DelayedSections::new()))
                     .await?;
@@ -272,7 +271,7 @@ impl DelayedDispatcher {
                 });
                 consumer.subscribe().await
             };
-            match begun.await {
+            match subscribed.await {
                 Ok(subscription) => {
                     self.declare_exchanges().await;
                     return subscription;

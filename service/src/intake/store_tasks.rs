@@ -122,12 +122,12 @@ impl StoreTasks {
             stopped.clone(),
             move || keep_all(Arc::clone(&kept), Arc::clone(&asked), calls),
         ));
-        let (kept, told) = (Arc::clone(store), health.clone());
+        let (kept, health_of_store) = (Arc::clone(store), health.clone());
         beside.spawn(watch_over(
             "what looks after the store",
             health.clone(),
             stopped,
-            move || monitor(Arc::clone(&kept), told.clone(), numbers.clone()),
+            move || monitor(Arc::clone(&kept), health_of_store.clone(), numbers.clone()),
         ));
         let health = health.clone();
         Self {

@@ -95,7 +95,7 @@ pub(in super::super) struct Job {
     pub(in super::super) is_search: bool,
     pub(in super::super) queue: String,
     pub(in super::super) who: String,
-    pub(in super::super) begun: Timestamp,
+    pub(in super::super) started: Timestamp,
     state: Mutex<Progress>,
 }
 
@@ -105,9 +105,9 @@ pub(in super::super) struct Progress {
     pub(in super::super) total: usize,
     pub(in super::super) done: usize,
     /// Outcomes, also of those that are not kept.
-    pub(in super::super) told: usize,
+    pub(in super::super) reported: usize,
     /// How many of them went well.
-    pub(in super::super) well: usize,
+    pub(in super::super) succeeded: usize,
     pub(in super::super) outcomes: Vec<MessageOutcome>,
     pub(in super::super) notes: Vec<String>,
     pub(in super::super) fault: Option<String>,
@@ -126,7 +126,7 @@ impl Job {
             is_search: matches!(work, JobKind::Search(_)),
             queue: queue.to_owned(),
             who: who.to_owned(),
-            begun: Timestamp::now(),
+            started: Timestamp::now(),
             state: Mutex::new(state),
         }
     }
@@ -140,7 +140,7 @@ impl Job {
     }
 
     pub(super) fn succeeded(&self) -> usize {
-        self.lock().well
+        self.lock().succeeded
     }
 
     pub(super) fn expects(&self, total: usize) {
@@ -153,8 +153,8 @@ impl Job {
 
     pub(super) fn add(&self, outcome: MessageOutcome) {
         let mut state = self.lock();
-        state.told += 1;
-        state.well += usize::from(outcome.went_well);
+        state.reported += 1;
+        state.succeeded += usize::from(outcome.went_well);
         if state.outcomes.len() < MOST {
             state.outcomes.push(outcome);
         }
@@ -190,7 +190,7 @@ mod tests {
             });
         }
         let state = job.state();
-        assert_eq!((state.outcomes.len(), state.told), (MOST, MOST + 5));
+        assert_eq!((state.outcomes.len(), state.reported), (MOST, MOST + 5));
         assert_eq!(job.succeeded(), MOST / 2 + 3);
     }
 }

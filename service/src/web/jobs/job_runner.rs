@@ -66,7 +66,7 @@ pub(super) struct JobRunner<'a> {
     /// Whether the service ends: a walk stops then where nothing is in two places.
     pub(super) ends: watch::Receiver<bool>,
     /// The marks that have a result.
-    pub(super) told: Mutex<HashSet<String>>,
+    pub(super) reported: Mutex<HashSet<String>>,
 }
 
 impl JobRunner<'_> {
@@ -103,7 +103,7 @@ impl JobRunner<'_> {
                     event: HistoryAction::Silenced,
                     queue: self.job.queue.clone(),
                     fingerprint: silence.fingerprint.clone(),
-                    ..self.begun()
+                    ..self.started_event()
                 };
                 self.running.silence(silence)?;
                 self.write(&[event]).await?;
@@ -117,7 +117,7 @@ impl JobRunner<'_> {
                     event: HistoryAction::Closed,
                     queue: self.job.queue.clone(),
                     fingerprint: Some(fingerprint.clone()).filter(|print| !print.is_empty()),
-                    ..self.begun()
+                    ..self.started_event()
                 };
                 self.running.close_incident(group)?;
                 self.write(&[event]).await?;
@@ -141,7 +141,7 @@ impl JobRunner<'_> {
         }
     }
 
-    fn begun(&self) -> Event {
+    fn started_event(&self) -> Event {
         let event = Event {
             at: jiff::Timestamp::now(),
             event: HistoryAction::Begun,
@@ -159,7 +159,7 @@ impl JobRunner<'_> {
     /// Replays, drops, or parks again what was dropped.
     async fn settle(&self, action: HistoryAction, marks: &[String]) -> Result<(), String> {
         self.goes_on()?;
-        self.write(&[self.begun()]).await?;
+        self.write(&[self.started_event()]).await?;
         let mut parked = self.client.parked(&self.job.queue);
         if action == HistoryAction::Restored {
             parked = parked.dropped();
@@ -284,15 +284,15 @@ impl JobRunner<'_> {
             Ok(()) => not_found,
             Err(_) => "not attempted: the job ended first",
         };
-        let told = std::mem::take(&mut *self.reported());
-        for mark in marks.iter().filter(|mark| !told.contains(*mark)) {
+        let reported = std::mem::take(&mut *self.reported());
+        for mark in marks.iter().filter(|mark| !reported.contains(*mark)) {
             self.add_outcome(mark, None, Err(why));
         }
         ended
     }
 
     fn reported(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn add_outcome(&self, mark: &str, message_id: Option<&str>, said: Result<&str, &str>) {
@@ -309,7 +309,7 @@ impl JobRunner<'_> {
     /// Takes waiting messages out: they are parked, or come back now.
     async fn take_out(&self, action: HistoryAction, marks: &[String]) -> Result<(), String> {
         self.goes_on()?;
-        self.write(&[self.begun()]).await?;
+        self.write(&[self.started_event()]).await?;
         let mut left: HashSet<&str> = marks.iter().map(String::as_str).collect();
         if let Some(store) = self.store {
             self.take_out_of_store(store, action, &mut left).await?;

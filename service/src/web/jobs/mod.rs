@@ -164,7 +164,7 @@ impl Jobs {
                 memory: &jobs.memory,
                 store: jobs.store.as_deref(),
                 ends: jobs.ends.subscribe(),
-                told: Mutex::default(),
+                reported: Mutex::default(),
             };
             let ended = walk.run().await;
             let sentence = ended.as_ref().err().cloned().unwrap_or_default();

@@ -103,17 +103,17 @@ pub(in super::super) async fn results(
     ApiQuery(asked): ApiQuery<ResultsQuery>,
 ) -> Result<Response, Problem> {
     let (offset, limit) = (query::offset(asked.offset)?, query::limit(asked.limit)?);
-    let (outcomes, told) = match page.jobs.find(&id) {
+    let (outcomes, reported) = match page.jobs.find(&id) {
         Some(job) => {
             let state = job.state();
-            (state.outcomes, state.told)
+            (state.outcomes, state.reported)
         }
         None => {
             let outcomes = PastJob::find(&page, &id)?.outcomes();
-            let told = outcomes.len();
-            (outcomes, told)
+            let reported = outcomes.len();
+            (outcomes, reported)
         }
     };
-    let part = JobResults::of(&outcomes, told, offset, limit);
+    let part = JobResults::of(&outcomes, reported, offset, limit);
     Ok(request.ok(&part))
 }
