@@ -60,7 +60,7 @@ pub(in super::super) async fn create(
         return Err(Problem::count_mismatch(
             count,
             format!(
-                "Nothing was done: this is about {count} messages. Look at them with `\"dry_run\": true`, and then send `\"expected_count\": {count}`."
+                "Nothing was done: the job is about {count} messages. Look at them with `\"dry_run\": true`, then send `\"expected_count\": {count}`."
             ),
         ));
     }
@@ -77,7 +77,7 @@ fn expects(expected: Option<usize>, count: usize) -> Result<(), Problem> {
         Some(expected) if expected != count => Err(Problem::count_mismatch(
             count,
             format!(
-                "Nothing was done: {expected} messages are expected, and the request is about {count}. Look at them with `\"dry_run\": true`."
+                "Nothing was done: {expected} messages were expected, but the job is about {count}. Look at them with `\"dry_run\": true`."
             ),
         )),
         _ => Ok(()),
