@@ -19,7 +19,6 @@ mod management;
 mod nonblocking_output;
 mod output;
 mod parked;
-mod plural;
 mod prompt;
 mod publish;
 mod rate;

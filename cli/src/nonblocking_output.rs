@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::watch;
 
-use crate::plural;
+use retryrmq_operator::plural;
 
 /// Bytes that may wait for a reader.
 const ROOM: usize = 1024 * 1024;

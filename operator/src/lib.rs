@@ -10,6 +10,7 @@ pub mod http_server;
 pub mod management;
 pub mod note;
 pub mod other_libraries;
+pub mod plural;
 pub mod rough_duration;
 pub mod tls;
 pub mod webhook_signature;

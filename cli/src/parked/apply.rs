@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use clap::Args;
 use retryrmq::{Client, ErrorKind, Parked, Record, Resend, parse_duration};
+use retryrmq_operator::plural;
 use serde_json::{Value, json};
 
 use super::{
@@ -23,7 +24,6 @@ use crate::{
     global::Global,
     management::Management,
     output::{Output, TableCell},
-    plural,
     shutdown::Shutdown,
 };
 use retryrmq::terminal_escape;

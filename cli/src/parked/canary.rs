@@ -11,10 +11,11 @@ use retryrmq::{
     Client, ErrorKind, HANDOVER_QUEUE, INTAKE_QUEUE, Parked, Policy, Record, parking_queue,
     waiting_queue,
 };
+use retryrmq_operator::plural;
 use tokio::time::{Instant, sleep};
 
 use super::{foreign, ls, sort::SortedWalk};
-use crate::{error::CliError, management::ManagementClient, plural};
+use crate::{error::CliError, management::ManagementClient};
 use retryrmq::terminal_escape;
 use retryrmq_operator::management::{Queue, settings};
 

@@ -7,6 +7,7 @@ use std::{
 
 use clap::Args;
 use retryrmq::{Client, ErrorKind, Parked, SAFE_AGE, parking_queue};
+use retryrmq_operator::plural;
 use serde_json::json;
 use tokio::time::{Instant, sleep_until};
 
@@ -15,9 +16,7 @@ use super::{
     export_format::{ExportLine, ExportReader},
     target,
 };
-use crate::{
-    error::CliError, exit::Exit, global::Global, output::Output, plural, shutdown::Shutdown,
-};
+use crate::{error::CliError, exit::Exit, global::Global, output::Output, shutdown::Shutdown};
 use retryrmq::terminal_escape;
 
 /// Park the messages of a file that `parked export` has written

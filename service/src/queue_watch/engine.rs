@@ -9,6 +9,7 @@ use std::{
 };
 
 use retryrmq::{dropped_queue, parking_queue, unreadable_queue, work_queue_of};
+use retryrmq_operator::plural::messages;
 
 use super::{Configuration, QueueView, Snapshot};
 use crate::{QueueProblemReport, QueueProblemState};
@@ -316,14 +317,6 @@ impl Engine {
             text,
             state,
         }
-    }
-}
-
-/// `1 message`, `2 messages`.
-fn messages(count: u64) -> String {
-    match count {
-        1 => "1 message".to_owned(),
-        count => format!("{count} messages"),
     }
 }
 

@@ -11,7 +11,7 @@ use retryrmq::{
     Backoff, Browse, Client, Policy, Record, Resend, WaitingMessage, WaitingQueue, dropped_queue,
     parking_queue, terminal_escape,
 };
-
+use retryrmq_operator::plural;
 use tokio::sync::watch;
 
 use super::{Job, JobKind, MessageOutcome};
@@ -510,7 +510,7 @@ impl JobRunner<'_> {
         if unseen > 0 {
             self.job.note(format!(
                 "{} not searched, because the memory for decoding bodies was in use. Search again.",
-                messages(unseen)
+                plural::messages(unseen as u64)
             ));
         }
         let rest = browse.remaining();
@@ -535,21 +535,13 @@ impl JobRunner<'_> {
         } else if rest > 0 {
             self.job.note(format!(
                 "{} scanned; {rest} more are parked.",
-                messages(looked)
+                plural::messages(looked as u64)
             ));
         } else {
             self.job
                 .note("Other consumers hold messages of this queue, which were not scanned.");
         }
         Ok(())
-    }
-}
-
-/// `1 message`, `2 messages`.
-fn messages(count: usize) -> String {
-    match count {
-        1 => "1 message".to_owned(),
-        count => format!("{count} messages"),
     }
 }
 
