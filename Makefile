@@ -218,7 +218,7 @@ docs: lint-docs ## build the site into target/docs, and check its links
 .PHONY: docs-renew
 docs-renew: cargo ## write snippets and reference tables into the pages
 	cargo run --quiet -p retryrmq-docs -- renew
-	RETRYRMQ_RENEW=1 cargo test --quiet -p retryrmq-bindings --lib -- reference table
+	RETRYRMQ_RENEW=1 cargo test --quiet -p retryrmq-docs --lib -- reference
 
 .PHONY: lint-workflows
 lint-workflows: ## check the workflows in .github

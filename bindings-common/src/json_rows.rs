@@ -13,7 +13,7 @@ use crate::{nanoseconds, unix_seconds};
 /// The value of a field.
 #[derive(Serialize)]
 #[serde(untagged)]
-pub(crate) enum Value<'a> {
+enum Value<'a> {
     Text(&'a str),
     Number(u64),
     Flag(bool),
@@ -29,7 +29,7 @@ fn duration(duration: Duration) -> Value<'static> {
 }
 
 /// The fields of an event, in the same order everywhere.
-pub(crate) fn of_event(event: &Event) -> [Field<'_>; 12] {
+fn of_event(event: &Event) -> [Field<'_>; 12] {
     let fields = event.fields();
     let number = |number: Option<u32>| number.map(|number| Number(number.into()));
     [
@@ -46,6 +46,15 @@ pub(crate) fn of_event(event: &Event) -> [Field<'_>; 12] {
         ("count", number(fields.count)),
         ("cause", fields.cause.map(Text)),
     ]
+}
+
+/// The names of the fields that the row of an event has, in its order.
+#[must_use]
+pub fn names(event: &Event) -> Vec<&'static str> {
+    let fields = of_event(event).into_iter();
+    fields
+        .filter_map(|(name, value)| value.map(|_| name))
+        .collect()
 }
 
 /// An event.

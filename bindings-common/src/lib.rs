@@ -22,15 +22,10 @@ mod object_count;
 mod operation;
 mod options;
 mod outcome;
-#[cfg(test)]
-mod pages;
 mod policy;
 mod properties;
 mod publish;
-#[cfg(test)]
-mod reference;
 mod simulation_result;
-pub mod table;
 mod walk;
 
 pub use batch_guard::BatchGuard;

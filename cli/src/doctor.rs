@@ -8,7 +8,10 @@ use retryrmq::{
     DEAD_EXCHANGE, MINUTE, clock_queue, parking_queue, parse_duration, terminal_escape,
     unreadable_queue, work_queue_of,
 };
-use retryrmq_operator::doctor::{Code, Finding, QueueNames, Severity, Snapshot, examine};
+use retryrmq_operator::{
+    doctor::{Code, Finding, QueueNames, Severity, Snapshot, examine},
+    plural,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -242,10 +245,7 @@ fn show(finding: &Finding, output: &Output) -> Result<(), CliError> {
 
 /// What was looked at. `asked` are the queues whose findings are told; if there are none, all are.
 fn place(count: usize, vhost: &str, asked: &[String]) -> String {
-    let queues = match count {
-        1 => "1 queue".to_owned(),
-        count => format!("{count} queues"),
-    };
+    let queues = plural::counted(count as u64, "queue");
     let of = match asked {
         [] => String::new(),
         asked => format!("{}, of ", terminal_escape::line(&asked.join(", "))),
@@ -266,10 +266,7 @@ fn summary(findings: &[Finding], ignored: usize) -> String {
     }
     let codes: BTreeSet<Code> = findings.iter().map(|finding| finding.code).collect();
     let codes: Vec<String> = codes.iter().map(ToString::to_string).collect();
-    let things = match findings.len() {
-        1 => "1 finding".to_owned(),
-        count => format!("{count} findings"),
-    };
+    let things = plural::counted(findings.len() as u64, "finding");
     format!("{things} ({}){ignored}", codes.join(", "))
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use retryrmq::{parking_queue, terminal_escape, work_queue_of};
+use retryrmq::{SAFE_AGE, parking_queue, terminal_escape, work_queue_of};
 use retryrmq_operator::{
     dlx_policy::{DeadLetterRoute, DeadLetterTarget, Obstacle, PolicyChange, PolicyPlan, plan},
     doctor::Finding,
@@ -21,8 +21,6 @@ use crate::{
     prompt,
 };
 
-/// A quorum queue that is younger than this forgets what it confirmed when its broker is killed.
-const SAFE_AGE: Duration = Duration::from_secs(2);
 /// Where the service takes dead letters from, as `retryrmq serve` declares it.
 const SERVICE: &str = retryrmq::DEAD_EXCHANGE;
 /// How long a policy may take until it is in force.

@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 use clap::Args;
 use retryrmq::{Client, DeleteResult, Policy, WaitingQueue, format_duration, terminal_escape};
+use retryrmq_operator::plural;
 use serde_json::{Value, json};
 
 use crate::{
@@ -11,7 +12,7 @@ use crate::{
     exit::Exit,
     global::Global,
     output::{Color, Column, Output, TableCell, TextStyle},
-    plural, prompt,
+    prompt,
     retry_args::policies,
     setup::Setup,
 };

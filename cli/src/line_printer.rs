@@ -38,12 +38,12 @@ impl LinePrinter {
             Some(cli_error) if cli_error.is_closed_pipe() => {
                 if output.is_json() {
                     // A program that reads this must not take a rehearsal for the real action.
-                    let told = if would {
+                    let line = if would {
                         json!({ format!("would_be_{done}"): count })
                     } else {
                         json!({ done: count })
                     };
-                    output::err_line(&told.to_string());
+                    output::err_line(&line.to_string());
                 }
                 Ok(())
             }

@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::watch;
 
-use crate::plural;
+use retryrmq_operator::plural;
 
 /// Bytes that may wait for a reader.
 const ROOM: usize = 1024 * 1024;
@@ -66,8 +66,8 @@ pub(crate) fn finish() {
     if missing > 0 {
         let lines = plural::word(missing, "line is", "lines are");
         let them = plural::word(missing, "it", "them");
-        let told = format!("{missing} {lines} not on standard output: nobody read {them}\n");
-        let _ = err.say(told.into_bytes()); // when it is closed there is nobody left to tell
+        let line = format!("{missing} {lines} not on standard output: nobody read {them}\n");
+        let _ = err.say(line.into_bytes()); // when it is closed there is nobody left to tell
     }
     err.finish(until.max(Instant::now() + LAST_WORDS));
 }
@@ -106,7 +106,7 @@ impl NonblockingOutput {
         room: usize,
         remark: DroppedNotice,
     ) -> Self {
-        let (tell, broken) = watch::channel(false);
+        let (broken_sender, broken) = watch::channel(false);
         let shared = Arc::new(Shared {
             waiting: Mutex::new(Waiting {
                 lines: VecDeque::new(),
@@ -124,7 +124,7 @@ impl NonblockingOutput {
         let writer = Arc::clone(&shared);
         std::thread::spawn(move || {
             writer.write_to(to);
-            tell.send_replace(true);
+            broken_sender.send_replace(true);
         });
         Self { shared, broken }
     }

@@ -249,10 +249,10 @@ impl Output {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }
-        let begun = !paged_table.widths.is_empty();
+        let is_continued = !paged_table.widths.is_empty();
         paged_table.widths = widths;
         let mut tails = tails.into_iter();
-        for (number, line) in table.lines().enumerate().skip(usize::from(begun)) {
+        for (number, line) in table.lines().enumerate().skip(usize::from(is_continued)) {
             self.line(line.trim_end())?;
             let tail = if number > 0 { tails.next() } else { None };
             if let Some(tail) = tail.filter(|tail| !tail.is_empty()) {

@@ -11,10 +11,11 @@ use retryrmq::{
     BasicProperties, Client, Publish, parse_duration,
     types::{AMQPValue, FieldArray, FieldTable, ShortString},
 };
+use retryrmq_operator::plural;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::{error::CliError, exit::Exit, global::Global, output::Output, plural};
+use crate::{error::CliError, exit::Exit, global::Global, output::Output};
 
 /// Publish messages, and wait until the broker has stored them
 ///

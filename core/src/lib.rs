@@ -5,7 +5,11 @@ mod amqp10;
 mod client;
 mod connection;
 mod consumer;
+#[doc(hidden)]
+pub mod doubling_pause;
 mod error;
+#[doc(hidden)]
+pub mod glob;
 mod mutants;
 mod parking;
 mod publish;
@@ -44,18 +48,20 @@ pub use error::{Error, ErrorKind, Result};
 pub use lapin::{BasicProperties, types};
 pub use parking::{Browse, EraseWalk, Parked, Record, Resend};
 pub use publish::Publish;
-#[doc(hidden)]
-pub use retry::RetryState;
 pub use retry::{
     AgeFrom, AttemptRound, Backoff, DAY, DIRECT_REPLY_TO, Failure, Forecast, ForecastInterval,
     HOUR, Handover, HistoryEntry, Limits, Load, MAX_DELAY, MILLISECOND, MINUTE, Outcome,
     ParkReason, Policy, QueueDepth, Rule, Rules, SECOND, XDeath, delay_step, format_duration,
     parse_duration,
 };
+#[doc(hidden)]
+pub use retry::{RetryState, headers};
 pub use stream::{StreamEntry, StreamFrom, StreamReader};
 #[cfg(feature = "log-lines")]
 pub use telemetry::log_buffer;
 pub use telemetry::{Event, EventFields, Stats};
+#[doc(hidden)]
+pub use topology::SAFE_AGE;
 pub use topology::{
     Argument, Arguments, DEAD_EXCHANGE, Finding, HANDOVER_QUEUE, INTAKE_QUEUE, Item, Missing, Plan,
     QueueType, Status, Strategy, WorkQueue, clock_queue, dropped_queue, parking_queue,

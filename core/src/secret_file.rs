@@ -41,11 +41,11 @@ pub async fn read_certificates(file: &Path, time_limit: Duration) -> io::Result<
 }
 
 async fn bytes_of(file: &Path, time_limit: Duration, most: u64) -> io::Result<Vec<u8>> {
-    let (tell, told) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     begin(file, time_limit, most, move |bytes| {
-        let _ = tell.send(bytes); // the caller may have gone
+        let _ = sender.send(bytes); // the caller may have gone
     })?;
-    match timeout(time_limit, told).await {
+    match timeout(time_limit, receiver).await {
         Ok(bytes) => bytes.map_err(io::Error::other)?,
         Err(_) => Err(too_late(time_limit)),
     }
@@ -68,11 +68,11 @@ pub fn read_certificates_blocking(file: &Path, time_limit: Duration) -> io::Resu
 }
 
 fn bytes_blocking(file: &Path, time_limit: Duration, most: u64) -> io::Result<Vec<u8>> {
-    let (tell, told) = mpsc::sync_channel(1);
+    let (sender, receiver) = mpsc::sync_channel(1);
     begin(file, time_limit, most, move |bytes| {
-        let _ = tell.send(bytes); // the caller may have gone
+        let _ = sender.send(bytes); // the caller may have gone
     })?;
-    match told.recv_timeout(time_limit) {
+    match receiver.recv_timeout(time_limit) {
         Ok(bytes) => bytes,
         Err(_) => Err(too_late(time_limit)),
     }
@@ -82,7 +82,7 @@ fn begin(
     file: &Path,
     time_limit: Duration,
     most: u64,
-    tell: impl FnOnce(io::Result<Vec<u8>>) + Send + 'static,
+    on_read: impl FnOnce(io::Result<Vec<u8>>) + Send + 'static,
 ) -> io::Result<()> {
     let now = Instant::now();
     let since = *under_way()
@@ -93,14 +93,14 @@ fn begin(
         return Err(too_late(time_limit));
     }
     let path = file.to_owned();
-    let begun = thread::Builder::new()
+    let spawned = thread::Builder::new()
         .name("retryrmq-secret".to_owned())
         .spawn(move || {
             let bytes = contents(&path, most);
             forget(&path);
-            tell(bytes);
+            on_read(bytes);
         });
-    begun.map(drop).inspect_err(|_| forget(file))
+    spawned.map(drop).inspect_err(|_| forget(file))
 }
 
 fn contents(file: &Path, most: u64) -> io::Result<Vec<u8>> {
@@ -161,17 +161,17 @@ pub(crate) mod tests {
             assert!(why.to_string().contains("64 KiB"), "{why}");
         }
         let pipe = pipe("secret");
-        let begun = Instant::now();
+        let start = Instant::now();
         let first = read_blocking(&pipe, TIME_LIMIT).unwrap_err();
-        assert!(begun.elapsed() >= TIME_LIMIT);
+        assert!(start.elapsed() >= TIME_LIMIT);
         // Its thread keeps waiting, and no other one is started.
-        let begun = Instant::now();
+        let start = Instant::now();
         for _ in 0..1_000 {
             let again = read_blocking(&pipe, TIME_LIMIT).unwrap_err();
             assert_eq!(again.kind(), first.kind());
         }
         // Had each of them waited, it would have taken a thousand times as long as the first.
-        assert!(begun.elapsed() < 200 * TIME_LIMIT);
+        assert!(start.elapsed() < 200 * TIME_LIMIT);
         std::fs::write(&pipe, "s3cret\n").unwrap();
         std::fs::remove_file(&pipe).unwrap();
         std::fs::write(&pipe, "new").unwrap();

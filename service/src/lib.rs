@@ -57,7 +57,7 @@ pub use queue_names::{
 };
 pub use service::{Service, ServiceOptions};
 pub use service_event::{
-    DecodedBody, ParkedReport, QueueTrouble, RetryEvent, ServiceEvent, TroubleState,
+    DecodedBody, ParkedReport, QueueProblemReport, QueueProblemState, RetryEvent, ServiceEvent,
 };
 pub use settings::{Settings, first};
 pub use systemd::{notify_stopping, notify_systemd};

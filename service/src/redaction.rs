@@ -1,6 +1,6 @@
 //! What is not shown to people: headers and fields whose names tell of secrets, and those that a rule names.
 
-use retryrmq_operator::glob::glob;
+use retryrmq::glob::glob;
 use serde_json::Value;
 
 /// In the place of what is secret.

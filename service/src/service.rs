@@ -243,12 +243,12 @@ impl Service {
         mut end: impl Future<Output = ()> + Unpin,
     ) -> retryrmq::Result<()> {
         let (turns, channel_state) = watch::channel(ChannelState::default());
-        let begun = begin(&self.health, || async {
+        let subscribed = begin(&self.health, || async {
             client.apply_plan(&plan()).await?;
             self.subscribe_to_all(client, &turns).await
         });
         let subscriptions = tokio::select! {
-            begun = begun => begun?,
+            subscribed = subscribed => subscribed?,
             () = &mut end => return Ok(()),
         };
         self.health.set_intake(Ok(()));

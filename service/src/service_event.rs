@@ -31,7 +31,7 @@ pub enum ServiceEvent {
     /// A message was parked.
     Parked(Box<ParkedReport>),
     /// A queue is in trouble, or out of it again.
-    Troubled(QueueTrouble),
+    Troubled(QueueProblemReport),
 }
 
 /// A message that waits.
@@ -131,7 +131,7 @@ impl PartialEq for DecodedBody {
 /// Something about a queue that no message says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct QueueTrouble {
+pub struct QueueProblemReport {
     /// The virtual host.
     pub vhost: String,
     /// The queue.
@@ -141,13 +141,13 @@ pub struct QueueTrouble {
     /// One sentence for a person.
     pub text: String,
     /// Whether it has begun, lasts, or is over.
-    pub state: TroubleState,
+    pub state: QueueProblemState,
 }
 
 /// How far a trouble is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum TroubleState {
+pub enum QueueProblemState {
     /// It was seen now, or is seen still.
     Begun,
     /// It is not known when it began, nor whether people were told: an incident of it stays open, and none is opened.

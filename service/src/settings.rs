@@ -49,8 +49,8 @@ impl fmt::Debug for Settings {
 /// What was said first: of the command line and the environment, then of the file. An empty text says nothing.
 #[must_use]
 pub fn first(said: Option<String>, in_file: Option<String>) -> Option<String> {
-    let told = |text: &String| !text.trim().is_empty();
-    said.filter(told).or_else(|| in_file.filter(told))
+    let is_given = |text: &String| !text.trim().is_empty();
+    said.filter(is_given).or_else(|| in_file.filter(is_given))
 }
 
 #[cfg(test)]
@@ -64,10 +64,10 @@ mod tests {
             management: Some("http://u:hunter2@host".to_owned()),
             ..Settings::default()
         };
-        let told = format!("{settings:?}");
+        let shown = format!("{settings:?}");
         assert!(
-            told.contains("Settings") && !told.contains("hunter2"),
-            "{told}"
+            shown.contains("Settings") && !shown.contains("hunter2"),
+            "{shown}"
         );
     }
 }

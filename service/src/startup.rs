@@ -2,14 +2,14 @@
 
 use std::{future::Future, time::Duration};
 
-use retryrmq::{Error, ErrorKind, Result};
+use retryrmq::{Error, ErrorKind, Result, doubling_pause::DoublingPause};
 use tokio::time::sleep;
 use tracing::warn;
 
 use crate::Health;
 
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+const PAUSE: DoublingPause =
+    DoublingPause::new(Duration::from_millis(500), Duration::from_secs(15));
 
 /// Tries until it succeeds, with a line of the log for each failure, and the reason for the probes.
 ///
@@ -19,17 +19,17 @@ pub(crate) async fn begin<T, F>(health: &Health, mut step: impl FnMut() -> F) ->
 where
     F: Future<Output = Result<T>>,
 {
-    let mut pause = FIRST_PAUSE;
+    let mut next_pause = PAUSE;
     loop {
         let error = match step().await {
             Ok(done) => return Ok(done),
             Err(error) if passes(&error) => error,
             Err(error) => return Err(error),
         };
+        let pause = next_pause.next_pause();
         warn!(%error, ?pause, "cannot set up the intake yet; trying again");
         health.set_intake(Err(error.to_string()));
         sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
@@ -53,12 +53,12 @@ mod tests {
     async fn what_does_not_pass_ends_at_once() {
         let health = Health::default();
         let mut tries = 0;
-        let begun: Result<()> = begin(&health, || {
+        let result: Result<()> = begin(&health, || {
             tries += 1;
             async { Err(fails("no url")) }
         })
         .await;
-        assert_eq!(begun.unwrap_err().kind(), ErrorKind::InvalidUrl);
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::InvalidUrl);
         assert_eq!(tries, 1);
     }
 
@@ -68,7 +68,7 @@ mod tests {
         let url = format!("amqp://127.0.0.1:{port}");
         let health = Health::default();
         let mut tries = 0;
-        let begun = begin(&health, || {
+        let result = begin(&health, || {
             tries += 1;
             let (is_last, url) = (tries == 4, url.clone());
             async move {
@@ -79,7 +79,7 @@ mod tests {
             }
         })
         .await;
-        assert_eq!((begun.unwrap(), tries), (7, 4));
+        assert_eq!((result.unwrap(), tries), (7, 4));
         let why = health.intake_state().unwrap_err();
         assert!(why.contains(&port.to_string()), "{why}");
     }

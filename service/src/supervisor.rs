@@ -2,6 +2,7 @@
 
 use std::{future::Future, time::Duration};
 
+use retryrmq::doubling_pause::DoublingPause;
 use tokio::{sync::watch, task::JoinSet, time::Instant, time::sleep};
 use tracing::{error, info};
 
@@ -22,10 +23,10 @@ pub(crate) async fn watch_over<F>(
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
-    let mut pause = FIRST_PAUSE;
+    let mut pause = DoublingPause::new(FIRST_PAUSE, LONGEST_PAUSE);
     let mut red = false;
     loop {
-        let begun = Instant::now();
+        let start = Instant::now();
         // A set ends what is in it when it is dropped.
         let mut running = JoinSet::new();
         running.spawn(task());
@@ -49,15 +50,14 @@ pub(crate) async fn watch_over<F>(
         error!(task = name, why);
         health.ended(name, Some(why));
         red = true;
-        if begun.elapsed() >= LONGEST_PAUSE {
-            pause = FIRST_PAUSE;
+        if start.elapsed() >= LONGEST_PAUSE {
+            pause.reset();
         }
         let mut stopped = stop.clone();
         tokio::select! {
-            () = sleep(pause) => {}
+            () = sleep(pause.next_pause()) => {}
             _ = stopped.wait_for(|stop| *stop) => return,
         }
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
@@ -72,9 +72,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_task_that_panics_or_ends_is_told_and_begun_anew() {
-        let (health, begun) = (Health::default(), Arc::new(AtomicUsize::new(0)));
+        let (health, starts) = (Health::default(), Arc::new(AtomicUsize::new(0)));
         let (stop, stopped) = watch::channel(false);
-        let counted = Arc::clone(&begun);
+        let counted = Arc::clone(&starts);
         let watched = tokio::spawn(watch_over(
             "the ticker",
             health.clone(),
@@ -103,7 +103,7 @@ mod tests {
         while !health.troubles().is_empty() {
             sleep(Duration::from_millis(10)).await;
         }
-        assert_eq!(begun.load(Ordering::Relaxed), 3, "the third one stays");
+        assert_eq!(starts.load(Ordering::Relaxed), 3, "the third one stays");
         watched.abort();
         drop(stop);
     }

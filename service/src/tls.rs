@@ -1,57 +1,32 @@
-//! TLS for HTTP: rustls with ring, the system's authorities or those of a file.
+//! TLS of the alerts and the queue watch: the system's authorities, or those of the file that the configuration names with `ca`.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::path::Path;
 
-use retryrmq::secret_file;
-use rustls::{
-    ClientConfig, RootCertStore,
-    crypto::ring,
-    pki_types::{CertificateDer, pem::PemObject},
-};
+use retryrmq_operator::tls;
+use rustls::{ClientConfig, pki_types::CertificateDer};
 
-/// A file answers at once, or nobody knows when.
-const TIME_LIMIT: Duration = Duration::from_secs(2);
+fn about(file: &Path, why: &str) -> String {
+    format!("the file `ca` {}: {why}", file.display())
+}
 
 /// The authorities of a file `ca`: at least one.
 ///
 /// # Errors
 /// A sentence that names the file.
 pub(crate) fn authorities(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let bad = |why: String| format!("the file `ca` {}: {why}", file.display());
-    let text = secret_file::read_certificates_blocking(file, TIME_LIMIT)
-        .map_err(|why| bad(format!("it cannot be read: {why}")))?;
-    let all = CertificateDer::pem_slice_iter(&text)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|why| bad(format!("it is no PEM file that can be read: {why}")))?;
-    // A file of garbage must not mean that nobody in particular is trusted.
-    match all.is_empty() {
-        true => Err(bad("it holds no certificate".to_owned())),
-        false => Ok(all),
-    }
+    tls::authorities(file).map_err(|why| about(file, &why))
 }
 
 /// Trusts the authorities of that file alone, or those of the system.
+///
+/// # Errors
+/// Those of [`authorities`].
 pub(crate) fn tls(ca: Option<&Path>) -> Result<ClientConfig, String> {
-    let mut roots = RootCertStore::empty();
-    match ca {
-        Some(file) => {
-            for certificate in authorities(file)? {
-                roots.add(certificate).map_err(|why| {
-                    format!(
-                        "the file `ca` {}: it holds a bad certificate: {why}",
-                        file.display()
-                    )
-                })?;
-            }
-        }
-        None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-    }
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|why| format!("this build has no TLS versions: {why}"))?;
-    Ok(config.with_root_certificates(roots).with_no_client_auth())
+    let roots = match ca {
+        Some(file) => tls::roots_of(file).map_err(|why| about(file, &why))?,
+        None => tls::system_roots(),
+    };
+    tls::client_config(roots)
 }
 
 #[cfg(test)]

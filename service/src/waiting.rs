@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use retryrmq::Client;
+use retryrmq::{Client, headers};
 use serde_json::{Value, json};
 
 use crate::{
@@ -102,7 +102,7 @@ impl StoreInspector {
                 }
                 say(match result {
                     CancelResult::Done => answer(id, "flushed", None),
-                    CancelResult::Unknown => answer(id, "gone", Some("it does not wait any more")),
+                    CancelResult::Unknown => answer(id, "gone", Some("no longer waiting")),
                     CancelResult::TooLate => answer(id, "gone", Some("it is being published")),
                 });
             }
@@ -141,7 +141,7 @@ impl StoreInspector {
                     "parked",
                     Some(&format!("it may come back as well: {why}")),
                 ),
-                ParkResult::Unknown => answer(id, "gone", Some("it does not wait any more")),
+                ParkResult::Unknown => answer(id, "gone", Some("no longer waiting")),
                 ParkResult::TooLate => answer(id, "gone", Some("it is being published")),
                 ParkResult::Failed(why) => answer(id, "failed", Some(&why)),
             });
@@ -192,7 +192,7 @@ fn line(listed: &ListedMessage) -> Value {
         Destination::Exchange(exchange, _) => (None, Some(exchange)),
     };
     let at = jiff::Timestamp::from_millisecond(i64::try_from(listed.due).unwrap_or(i64::MAX));
-    let retries = header(message, "x-retry-count").and_then(|count| count.parse::<u32>().ok());
+    let retries = header(message, headers::COUNT).and_then(|count| count.parse::<u32>().ok());
     json!({
         "id": message.id().as_str(),
         "mark": message.id().mark(),
@@ -206,8 +206,8 @@ fn line(listed: &ListedMessage) -> Value {
             WaitReason::Next | WaitReason::Same => None,
         },
         "retries": retries.unwrap_or(0),
-        "error": header(message, "x-retry-error").unwrap_or_default(),
-        "error_type": header(message, "x-retry-error-type").unwrap_or_default(),
+        "error": header(message, headers::ERROR).unwrap_or_default(),
+        "error_type": header(message, headers::ERROR_TYPE).unwrap_or_default(),
         "delay_ms": milliseconds(draft.delay),
         "due": at.ok().map(|at| at.to_string()),
         "remaining_ms": milliseconds(listed.remaining),

@@ -2,9 +2,10 @@
 
 use console::Style;
 use retryrmq::{Event, format_duration};
+use retryrmq_operator::plural;
 use serde_json::{Value, json};
 
-use crate::{error::CliError, nonblocking_output, output::Output, plural};
+use crate::{error::CliError, nonblocking_output, output::Output};
 use retryrmq::terminal_escape;
 
 /// Tells and counts.

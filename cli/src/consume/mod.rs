@@ -257,8 +257,8 @@ impl ConsumeWork<'_> {
                 }
                 Some(event) = self.happened.recv() => self.print_event(&event),
                 () = nobody_reads(), if self.broken.is_none() => {
-                    let told = self.report.unread();
-                    self.note(told);
+                    let printed = self.report.unread();
+                    self.note(printed);
                 }
                 Some(ended) = self.running.join_next() => {
                     idle_since = Instant::now();
@@ -381,10 +381,10 @@ impl ConsumeWork<'_> {
         } else if !by_signal {
             return;
         }
-        let told = self
+        let printed = self
             .report
             .draining(self.running.len(), self.handler.noun(), by_signal);
-        self.note(told);
+        self.note(printed);
     }
 
     /// What runs has this long; what waits to be started does not begin.
@@ -429,8 +429,8 @@ impl ConsumeWork<'_> {
                 }
                 self.subscription.settle(settled);
                 for (id, number) in handled {
-                    let told = self.report.handled(id.as_deref(), number, ended.took);
-                    self.note(told);
+                    let printed = self.report.handled(id.as_deref(), number, ended.took);
+                    self.note(printed);
                 }
             }
             Ok(RunEnd::Stopped) => self.put_back += count,
@@ -458,13 +458,13 @@ impl ConsumeWork<'_> {
     }
 
     fn print_event(&mut self, event: &Event) {
-        let told = self.report.event(event);
-        self.note(told);
+        let printed = self.report.event(event);
+        self.note(printed);
     }
 
     /// When nobody reads what is printed, it is time to drain and end.
-    fn note(&mut self, told: Result<(), CliError>) {
-        if let Err(cli_error) = told {
+    fn note(&mut self, printed: Result<(), CliError>) {
+        if let Err(cli_error) = printed {
             self.broken.get_or_insert(cli_error);
         }
     }

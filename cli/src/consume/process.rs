@@ -68,9 +68,9 @@ pub(super) struct StartShortage(Arc<Mutex<Option<Instant>>>);
 
 impl StartShortage {
     fn warn(&self, error: &io::Error) {
-        let mut told = self.0.lock().unwrap_or_else(|poison| poison.into_inner());
-        if told.is_none_or(|told| told.elapsed() >= SILENCE) {
-            *told = Some(Instant::now());
+        let mut last_warning = self.0.lock().unwrap_or_else(|poison| poison.into_inner());
+        if last_warning.is_none_or(|last_warning| last_warning.elapsed() >= SILENCE) {
+            *last_warning = Some(Instant::now());
             tracing::warn!(
                 "commands wait until they can be started: {error}; lower --concurrency, or raise the limit (ulimit)"
             );

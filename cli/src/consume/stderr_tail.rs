@@ -87,8 +87,8 @@ pub(super) struct StderrForward {
 impl StderrForward {
     pub(super) fn of(from: ChildStderr) -> Self {
         let tail = StderrTail::default();
-        let (ended, told) = oneshot::channel();
-        let task = tokio::spawn(pass_on(from, tail.clone(), told));
+        let (ended, end_notice) = oneshot::channel();
+        let task = tokio::spawn(pass_on(from, tail.clone(), end_notice));
         Self { tail, ended, task }
     }
 
@@ -135,7 +135,7 @@ async fn pass_on(
     let passed = loop {
         tokio::select! {
             biased;
-            told = &mut ended => break told.ok(),
+            end_notice = &mut ended => break end_notice.ok(),
             read = lines.read() => match read {
                 Some(_) => lines.pass_whole().await,
                 None => return lines.pass_all().await,

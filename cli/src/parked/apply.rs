@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use clap::Args;
 use retryrmq::{Client, ErrorKind, Parked, Record, Resend, parse_duration};
+use retryrmq_operator::plural;
 use serde_json::{Value, json};
 
 use super::{
@@ -23,7 +24,6 @@ use crate::{
     global::Global,
     management::Management,
     output::{Output, TableCell},
-    plural,
     shutdown::Shutdown,
 };
 use retryrmq::terminal_escape;
@@ -116,7 +116,7 @@ impl ReplayArgs {
         }
     }
 
-    fn patience(&self) -> Result<Duration, CliError> {
+    fn canary_wait(&self) -> Result<Duration, CliError> {
         let wait = parse_duration(&self.canary_wait)
             .map_err(|why| CliError::usage(format!("--canary-wait: {why}")))?;
         if wait > LONGEST_WAIT {
@@ -139,7 +139,7 @@ pub(super) enum Progress {
 /// The first ones, which go alone.
 struct CanaryMessages {
     count: usize,
-    patience: Duration,
+    canary_wait: Duration,
     waiting_queues: Arc<WaitingQueues>,
     on_unknown: OnUnknown,
 }
@@ -184,7 +184,7 @@ impl<'a> Apply<'a> {
         let first = args.canary.map(|count| {
             Ok::<_, CliError>(CanaryMessages {
                 count: usize::try_from(count).unwrap_or(usize::MAX),
-                patience: args.patience()?,
+                canary_wait: args.canary_wait()?,
                 waiting_queues: Arc::new(args.waiting_queues(global)?),
                 on_unknown: args.canary_unknown,
             })
@@ -385,7 +385,7 @@ impl<'a> Apply<'a> {
         (place, record, resend): (usize, &Record, &Resend),
         error: retryrmq::Error,
         outcome: &str,
-        begun: bool,
+        some_are_sent: bool,
     ) -> Result<(), CliError> {
         let alone = match self.action {
             Action::Replay(Some(_)) => false,
@@ -399,7 +399,7 @@ impl<'a> Apply<'a> {
         if matches!(self.action, Action::Drop(_)) {
             why = why.after("it is still parked: --for-good drops it without keeping a copy");
         }
-        if alone || begun {
+        if alone || some_are_sent {
             why = why.of_one();
         }
         self.print(place, record, resend, outcome, Some(&why));
@@ -504,8 +504,10 @@ impl<'a> Apply<'a> {
                 self.print(place, &record, &resend, self.action.done(), None);
                 continue;
             };
-            let begun = sent > 0 || self.totals.count > 0;
-            if let Err(why) = self.refuse((place, &record, &resend), error, "refused", begun) {
+            let some_are_sent = sent > 0 || self.totals.count > 0;
+            if let Err(why) =
+                self.refuse((place, &record, &resend), error, "refused", some_are_sent)
+            {
                 cli_error.get_or_insert(why);
             }
         }
@@ -604,14 +606,14 @@ impl<'a> Apply<'a> {
         self.output.note(&format!(
             "{count} replayed first{}; watching them for {}",
             self.totals.targets(),
-            retryrmq::format_duration(first.patience)
+            retryrmq::format_duration(first.canary_wait)
         ));
-        let (mut patience, mut unknown) = (first.patience, None);
+        let (mut canary_wait, mut unknown) = (first.canary_wait, None);
         for canary in &watched {
             let result = canary
-                .result(self.client, self.parked, ordered, patience)
+                .result(self.client, self.parked, ordered, canary_wait)
                 .await?;
-            patience = Duration::ZERO; // all of them have waited
+            canary_wait = Duration::ZERO; // all of them have waited
             let why = match result {
                 CanaryResult::Live => continue,
                 CanaryResult::Unknown(why) if first.on_unknown == OnUnknown::Continue => {

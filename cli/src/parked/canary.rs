@@ -11,10 +11,11 @@ use retryrmq::{
     Client, ErrorKind, HANDOVER_QUEUE, INTAKE_QUEUE, Parked, Policy, Record, parking_queue,
     waiting_queue,
 };
+use retryrmq_operator::plural;
 use tokio::time::{Instant, sleep};
 
 use super::{foreign, ls, sort::SortedWalk};
-use crate::{error::CliError, management::ManagementClient, plural};
+use crate::{error::CliError, management::ManagementClient};
 use retryrmq::terminal_escape;
 use retryrmq_operator::management::{Queue, settings};
 
@@ -155,9 +156,9 @@ impl<'a> Canary<'a> {
         client: &Client,
         parked: &Parked,
         ordered: &mut SortedWalk,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<CanaryResult, CliError> {
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         let mut looked_at = 0;
         loop {
             let mut again = ordered.browse.came_back()?;
@@ -191,7 +192,7 @@ impl<'a> Canary<'a> {
         let unseen = add(&mut queues, names);
         let now = view(client, &queues, &self.elsewhere).await?;
         Ok(
-            match (self.judge(&now), unseen.or_else(|| self.unseen.clone())) {
+            match (self.compare(&now), unseen.or_else(|| self.unseen.clone())) {
                 (CanaryResult::Live, Some(why)) => CanaryResult::Unknown(why),
                 (result, _) => result,
             },
@@ -199,7 +200,7 @@ impl<'a> Canary<'a> {
     }
 
     /// What is to be thought when the time is over and none was parked again.
-    fn judge(&self, now: &CanaryView) -> CanaryResult {
+    fn compare(&self, now: &CanaryView) -> CanaryResult {
         let (target, before) = (terminal_escape::line(&self.queues[0]), &self.before);
         if now.consumers == 0 && now.ready > 0 {
             return CanaryResult::Waiting(format!("nobody consumes {target}"));
@@ -366,7 +367,7 @@ mod tests {
             elsewhere: elsewhere.into(),
         };
         let there = |ready, consumers| Some(OtherPlaces { ready, consumers });
-        let judge = |before: CanaryView, now: CanaryView| {
+        let compare = |before: CanaryView, now: CanaryView| {
             let waiting_queues = WaitingQueues::Of(Policy::default());
             let canary = Canary {
                 queues: vec!["orders".to_owned()],
@@ -375,34 +376,34 @@ mod tests {
                 elsewhere: vec!["orders.parked".to_owned(), HANDOVER_QUEUE.to_owned()],
                 before,
             };
-            canary.judge(&now)
+            canary.compare(&now)
         };
         let nowhere = [there(0, 0), there(0, 0)];
         let none = || view(0, 0, 0, nowhere);
-        assert_eq!(judge(none(), view(0, 0, 1, nowhere)), CanaryResult::Live);
+        assert_eq!(compare(none(), view(0, 0, 1, nowhere)), CanaryResult::Live);
         let busy = || view(9, 7, 1, [there(3, 0), there(9, 0)]);
-        assert_eq!(judge(busy(), busy()), CanaryResult::Live);
+        assert_eq!(compare(busy(), busy()), CanaryResult::Live);
         let after = view(9, 7, 1, [there(2, 0), there(50, 1)]);
         assert_eq!(
-            judge(busy(), after),
+            compare(busy(), after),
             CanaryResult::Live,
             "a service takes those"
         );
         let unseen = view(9, 7, 1, [there(3, 0), None]);
-        assert_eq!(judge(unseen.clone(), busy()), CanaryResult::Live);
-        assert_eq!(judge(busy(), unseen), CanaryResult::Live);
+        assert_eq!(compare(unseen.clone(), busy()), CanaryResult::Live);
+        assert_eq!(compare(busy(), unseen), CanaryResult::Live);
         // The last consumer took them along when it ended, and has acknowledged them.
-        assert_eq!(judge(none(), none()), CanaryResult::Live);
+        assert_eq!(compare(none(), none()), CanaryResult::Live);
         for now in [
             view(5, 0, 0, nowhere),
             view(0, 1, 1, nowhere),
             view(1, 0, 1, nowhere),
             view(0, 0, 1, [there(0, 0), there(1, 0)]),
         ] {
-            let result = judge(none(), now.clone());
+            let result = compare(none(), now.clone());
             assert!(matches!(result, CanaryResult::Waiting(_)), "{now:?}");
         }
-        let parked = judge(none(), view(0, 0, 1, [there(1, 0), there(0, 0)]));
+        let parked = compare(none(), view(0, 0, 1, [there(1, 0), there(0, 0)]));
         assert!(
             matches!(parked, CanaryResult::ParkedElsewhere(_)),
             "{parked:?}"

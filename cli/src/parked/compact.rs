@@ -7,10 +7,9 @@ use super::{
     audit::{Audit, AuditLog},
     other_consumers::{self, OtherConsumers},
 };
-use crate::{
-    error::CliError, exit::Exit, global::Global, output::Output, plural, shutdown::Shutdown,
-};
+use crate::{error::CliError, exit::Exit, global::Global, output::Output, shutdown::Shutdown};
 use retryrmq::terminal_escape;
+use retryrmq_operator::plural;
 
 /// Rewrite a parking queue, so that the broker can free its disk
 ///

@@ -6,7 +6,7 @@ use std::{
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use retryrmq::{BasicProperties, Record, Resend};
+use retryrmq::{BasicProperties, Record, Resend, headers};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -175,7 +175,7 @@ fn text_of(resend: &Resend, name: &str) -> String {
     let properties = resend.properties();
     let mut headers = amqp_json::of_table(&properties.headers().clone().unwrap_or_default());
     if let Some(table) = headers.as_object_mut() {
-        table.retain(|name, _| !is_ours(name));
+        table.retain(|name, _| !headers::is_reserved(name));
     }
     let head = json!({
         "properties": amqp_json::of_properties(properties),
@@ -211,17 +211,6 @@ fn folded(body: &[u8]) -> String {
         .map(String::from_utf8_lossy)
         .collect();
     lines.join("\n")
-}
-
-/// Our record and the broker's own: they are told by `parked show`, and kept as they are.
-fn is_ours(name: &str) -> bool {
-    name.starts_with("x-retry-")
-        || matches!(
-            name,
-            "CC" | "BCC" | "x-death" | "x-delivery-count" | "x-acquired-count"
-        )
-        || name.starts_with("x-first-death-")
-        || name.starts_with("x-last-death-")
 }
 
 /// Reads the file.

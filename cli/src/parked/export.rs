@@ -8,6 +8,7 @@ use std::{
 
 use clap::Args;
 use retryrmq::Record;
+use retryrmq_operator::plural;
 use serde_json::{Value, json};
 
 use super::{
@@ -23,7 +24,7 @@ use super::{
     target,
 };
 use crate::{
-    error::CliError, exit::Exit, global::Global, json, output::Output, plural, shutdown::Shutdown,
+    error::CliError, exit::Exit, global::Global, json, output::Output, shutdown::Shutdown,
 };
 use retryrmq::terminal_escape;
 

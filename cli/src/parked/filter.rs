@@ -7,11 +7,11 @@ use std::{
 
 use clap::Args;
 use jiff::{Timestamp, civil, tz::TimeZone};
-use retryrmq::{ParkReason, Record, terminal_escape};
+use retryrmq::{ParkReason, Record, glob, terminal_escape};
 use retryrmq_operator::{
     condition::{Condition, Variables},
     decoding::Format,
-    glob,
+    plural,
 };
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ use super::{
     foreign::{self, PublishedMessage},
     message_ref::handle,
 };
-use crate::{error::CliError, json, output::Output, plural, time_format};
+use crate::{error::CliError, json, output::Output, time_format};
 
 /// The options: all that are given must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]

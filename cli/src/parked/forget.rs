@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::{ArgGroup, Args};
 use retryrmq::{Client, ErrorKind, Parked, Record, parse_duration, waiting_queue};
+use retryrmq_operator::plural;
 use serde_json::{Value, json};
 
 use super::{
@@ -20,8 +21,8 @@ use super::{
     target,
 };
 use crate::{
-    error::CliError, exit::Exit, global::Global, line_printer::LinePrinter, output::Output, plural,
-    prompt, shutdown::Shutdown,
+    error::CliError, exit::Exit, global::Global, line_printer::LinePrinter, output::Output, prompt,
+    shutdown::Shutdown,
 };
 use retryrmq::terminal_escape;
 

@@ -3,11 +3,11 @@
 use std::{
     collections::{BTreeMap, HashMap},
     path::PathBuf,
-    time::Duration,
 };
 
 use clap::Args;
-use retryrmq::{Client, ErrorKind, Parked, parking_queue};
+use retryrmq::{Client, ErrorKind, Parked, SAFE_AGE, parking_queue};
+use retryrmq_operator::plural;
 use serde_json::json;
 use tokio::time::{Instant, sleep_until};
 
@@ -16,9 +16,7 @@ use super::{
     export_format::{ExportLine, ExportReader},
     target,
 };
-use crate::{
-    error::CliError, exit::Exit, global::Global, output::Output, plural, shutdown::Shutdown,
-};
+use crate::{error::CliError, exit::Exit, global::Global, output::Output, shutdown::Shutdown};
 use retryrmq::terminal_escape;
 
 /// Park the messages of a file that `parked export` has written
@@ -81,8 +79,6 @@ next_line (for --from-line; null when the whole file was dealt with).";
 const WAVE: usize = 64;
 /// How many bytes of bodies they have, before the last of them.
 const WAVE_BYTES: usize = 16 << 20;
-/// A younger queue forgets what it confirmed when its broker is killed.
-const SAFE_AGE: Duration = Duration::from_secs(2);
 
 /// Where messages are parked: for a work queue, or in a dead-letter queue itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

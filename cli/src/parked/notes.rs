@@ -4,7 +4,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use retryrmq::{BasicProperties, Browse, Client, ErrorKind, Publish};
+use retryrmq::{BasicProperties, Browse, Client, ErrorKind, Publish, SAFE_AGE};
 pub(super) use retryrmq_operator::note::Note;
 use retryrmq_operator::note::{self, family};
 use serde_json::{Value, json};
@@ -20,8 +20,6 @@ use retryrmq::terminal_escape;
 
 /// How often the notes are looked for while somebody else reads them.
 const TRIES: u32 = 40;
-/// A younger queue forgets what it confirmed when its broker is killed.
-const SAFE_AGE: Duration = Duration::from_secs(2);
 
 /// The latest of each group.
 #[derive(Clone, Debug, Default)]

@@ -4,6 +4,8 @@ use std::{str::FromStr, time::Duration};
 
 use tokio::time::{Instant, sleep_until};
 
+use crate::rate;
+
 /// Messages that are on their way at a time, and may come twice if we or the broker are killed.
 pub(super) const WAVE: usize = 64;
 /// A wave is at most what may go within that time, so that a slow rate is even.
@@ -21,18 +23,11 @@ impl FromStr for Rate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let why = || "write a rate as 50/s, 300/m or 1000/h".to_owned();
-        let (count, unit) = text.split_once('/').unwrap_or((text, "s"));
-        let seconds = match unit.trim() {
-            "s" => 1.0,
-            "m" | "min" => 60.0,
-            "h" => 3_600.0,
-            _ => return Err(why()),
-        };
-        let count: f64 = count.trim().parse().map_err(|_| why())?;
-        let every = seconds / count;
-        if !(count > 0.0 && every <= SLOWEST && count.is_finite()) {
-            return Err("a rate is above zero, and at least one message a day".to_owned());
+        let per_second = rate::per_second(text)
+            .ok_or("write a rate as 50/s, 300/m or 1000/h, and above zero")?;
+        let every = 1.0 / per_second;
+        if every > SLOWEST {
+            return Err("a rate is at least one message a day".to_owned());
         }
         Ok(Self {
             every: Duration::from_secs_f64(every),

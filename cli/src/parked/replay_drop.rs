@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use retryrmq::{Record, parse_duration};
+use retryrmq_operator::plural;
 
 use super::{
     action::{Action, Selected},
@@ -17,7 +18,7 @@ use super::{
     target,
 };
 use crate::{
-    error::CliError, exit::Exit, global::Global, output::Output, plural, prompt, shutdown::Shutdown,
+    error::CliError, exit::Exit, global::Global, output::Output, prompt, shutdown::Shutdown,
 };
 use retryrmq::terminal_escape;
 

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use console::Style;
-use retryrmq::Record;
+use retryrmq::{Record, headers};
 use retryrmq_operator::{
     decoding::Decoded,
     other_libraries::{DeadLetter, DeadLetterSource, ReplayedMessage},
@@ -86,9 +86,9 @@ pub(crate) async fn run(
         {
             if selection.takes(place, &record, walk.parking()) {
                 let letter = walk.letter(&record);
-                let told = (&record, letter.as_ref());
+                let shown_message = (&record, letter.as_ref());
                 let about = (&*selection.decoding, &notes);
-                show(&options, about, place, told, shown, output)?;
+                show(&options, about, place, shown_message, shown, output)?;
                 shown += 1;
             }
         }
@@ -324,8 +324,9 @@ fn headers(
     let theirs: Vec<_> = all
         .iter()
         .filter(|(name, _)| {
-            !name.starts_with("x-retry-")
-                && !is_the_brokers(name)
+            !headers::has_our_prefix(name)
+                && !headers::is_of_death(name)
+                && !headers::is_count(name)
                 && !foreign::is_of_failure(letter, name)
         })
         .collect();
@@ -379,13 +380,6 @@ fn wrapped(letter: Option<&DeadLetter>) -> String {
         }
         _ => String::new(),
     }
-}
-
-/// What the broker writes about deaths and deliveries.
-fn is_the_brokers(name: &str) -> bool {
-    matches!(name, "x-death" | "x-delivery-count" | "x-acquired-count")
-        || name.starts_with("x-first-death-")
-        || name.starts_with("x-last-death-")
 }
 
 fn heading(text: &str, output: &Output) -> Result<(), CliError> {

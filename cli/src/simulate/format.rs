@@ -1,31 +1,6 @@
-//! Numbers as people write and read them.
+//! Numbers as people read them.
 
 use std::time::Duration;
-
-use crate::error::CliError;
-
-/// Reads `100/s`, `20/m` or `5/h`: messages a second.
-pub(super) fn rate(text: &str) -> Result<f64, CliError> {
-    let bad = || {
-        let shown: String = text.chars().take(40).collect();
-        CliError::usage(format!(
-            "cannot read the rate `{shown}`: write a number and a unit, such as 100/s, 20/m or 5/h"
-        ))
-    };
-    let (number, unit) = text.trim().split_once('/').unwrap_or((text.trim(), "s"));
-    let seconds = match unit.trim() {
-        "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3_600.0,
-        _ => return Err(bad()),
-    };
-    let number: f64 = number.trim().parse().map_err(|_| bad())?;
-    if number.is_finite() && number > 0.0 {
-        Ok(number / seconds)
-    } else {
-        Err(bad())
-    }
-}
 
 /// A count in groups of three digits.
 pub(super) fn count(number: u64) -> String {
@@ -85,24 +60,6 @@ fn plain(ms: u64, unit: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rates_are_read_per_second_minute_and_hour() {
-        for (text, wanted) in [
-            ("100/s", 100.0),
-            (" 30 / m", 0.5),
-            ("1.8/h", 0.0005),
-            ("7", 7.0),
-        ] {
-            assert!((rate(text).unwrap() - wanted).abs() < 1e-9, "{text}");
-        }
-        for text in [
-            "", "/s", "many/s", "-1/s", "0/s", "5/d", "inf/s", "nan", "5/s/s",
-        ] {
-            let why = rate(text).unwrap_err();
-            assert!(why.sentence().contains("100/s, 20/m or 5/h"), "{text}");
-        }
-    }
 
     #[test]
     fn numbers_are_short_and_grouped() {

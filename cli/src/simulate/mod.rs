@@ -10,8 +10,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::Args;
 use retryrmq::{Forecast, Load, Policy, format_duration, parse_duration};
 
-use self::format::rate;
-use crate::{error::CliError, exit::Exit, output::Output, retry_args};
+use crate::{error::CliError, exit::Exit, output::Output, rate, retry_args};
 
 /// Show what a retry policy does under load, without a broker
 ///
@@ -156,7 +155,7 @@ impl SimulationArgs {
             )));
         }
         Ok(Self {
-            rate: rate(&options.rate)?,
+            rate: read_rate(&options.rate)?,
             lasts,
             outage: outage.map(|outage| ((lasts - outage) / 4, outage)),
             handler_time: parse_duration(&options.handler_time)?,
@@ -193,6 +192,30 @@ impl SimulationArgs {
                 format_duration(self.handler_time),
                 self.pace()
             ));
+        }
+    }
+}
+
+fn read_rate(text: &str) -> Result<f64, CliError> {
+    rate::per_second(text).ok_or_else(|| {
+        let shown: String = text.chars().take(40).collect();
+        CliError::usage(format!(
+            "cannot read the rate `{shown}`: write a number and a unit, such as 100/s, 20/m or 5/h"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_that_cannot_be_read_is_refused_with_examples() {
+        for text in [
+            "", "/s", "many/s", "-1/s", "0/s", "5/d", "inf/s", "nan", "5/s/s",
+        ] {
+            let why = read_rate(text).unwrap_err();
+            assert!(why.sentence().contains("100/s, 20/m or 5/h"), "{text}");
         }
     }
 }

@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
 use retryrmq::{UnreadableMessage, terminal_escape};
+use retryrmq_operator::plural;
 use serde_json::{Value, json};
 
 use crate::{
@@ -12,7 +13,7 @@ use crate::{
     global::Global,
     json::{base64, harmless},
     output::{Column, Output, TextStyle},
-    plural, prompt, time_format,
+    prompt, time_format,
 };
 
 /// Look at messages that RabbitMQ cannot deliver over AMQP 0-9-1, take them out of a queue, or drop them

@@ -10,6 +10,7 @@ use retryrmq::{
     Client, WaitingMessage, WaitingQueue, WaitingWalk, format_duration, parking_queue,
     terminal_escape,
 };
+use retryrmq_operator::plural;
 use serde_json::json;
 
 use super::{
@@ -18,8 +19,8 @@ use super::{
     store::{PolicyStore, StoredMessage},
 };
 use crate::{
-    error::CliError, exit::Exit, global::Global, line_printer::LinePrinter, output::Output, plural,
-    prompt, shutdown::Shutdown,
+    error::CliError, exit::Exit, global::Global, line_printer::LinePrinter, output::Output, prompt,
+    shutdown::Shutdown,
 };
 
 /// How many messages a batch moves.

@@ -173,9 +173,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         session.frame_max = usize::try_from(largest).unwrap_or(512).max(512);
         let begin = [null(), uint(0), uint(WINDOW), uint(WINDOW), uint(7)];
         session.send(BEGIN, &begin, &[]).await?;
-        let begun = session.answer(BEGIN).await?;
-        session.next_incoming = begun.number(1).unwrap_or(0);
-        session.room = begun.number(2).unwrap_or(0);
+        let begin_reply = session.answer(BEGIN).await?;
+        session.next_incoming = begin_reply.number(1).unwrap_or(0);
+        session.room = begin_reply.number(2).unwrap_or(0);
         Ok(session)
     }
 
@@ -315,8 +315,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     ) -> Result<u32> {
         self.grant(link, 1, false, false).await?;
         while self.came.is_empty() && goes_on() {
-            if let Ok(begun) = timeout(CHECK_INTERVAL, self.begin_frame()).await {
-                begun?;
+            if let Ok(begin_reply) = timeout(CHECK_INTERVAL, self.begin_frame()).await {
+                begin_reply?;
                 let frame = self.frame(AMQP).await?;
                 self.note(frame)?;
             }

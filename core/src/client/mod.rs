@@ -33,7 +33,7 @@ use self::{end::end_together, parked_gauge::ParkedGauge, runtime::same_process};
 use crate::{
     Error, ErrorKind, Result,
     connection::{
-        ANSWER, Addresses, Connection, Credentials, FIRST_PAUSE, LONGEST_PAUSE, Link, LinkOptions,
+        ANSWER, Addresses, BROKER_AWAY_PAUSE, Connection, Credentials, Link, LinkOptions,
         NameLimit, ProbeConnection, ReconnectSignal, Server,
     },
     publish::{Publish, Publisher},
@@ -305,7 +305,7 @@ impl Client {
         };
         // For all tries.
         let are_in_env = LazyLock::new(Addresses::are_in_env);
-        let (mut pause, mut warn_limiter) = (FIRST_PAUSE, WarnLimiter::default());
+        let (mut pause, mut warn_limiter) = (BROKER_AWAY_PAUSE, WarnLimiter::default());
         let (consuming, publishing, server) = loop {
             // One after the other: if the first is refused, the second need not try.
             let opened = async {
@@ -324,8 +324,7 @@ impl Client {
                 }
                 opened => break opened?,
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            tokio::time::sleep(pause.next_pause()).await;
         };
         let publisher = Publisher::new(&publishing);
         if options.end_when_refused {

@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn only_the_default_address_is_explained() {
-        let told = |url: &str, kind, is_set: Option<bool>| {
+        let explained = |url: &str, kind, is_set: Option<bool>| {
             let all: Addresses = url.parse().unwrap();
             let asked = || is_set.expect("the environment is not read");
             let error = all.explained(Error::new(kind, "it failed"), asked);
@@ -259,15 +259,15 @@ mod tests {
         };
         let silent = ErrorKind::Unreachable;
         assert_eq!(
-            told(DEFAULT, silent, Some(false)),
+            explained(DEFAULT, silent, Some(false)),
             "it failed; this is the default address, and RETRYRMQ_URL is not set"
         );
         let refused = ErrorKind::AuthenticationFailed;
         for said in [
-            told(DEFAULT, silent, Some(true)),
-            told(DEFAULT, refused, None),
-            told("amqp://localhost:5673", silent, None),
-            told("amqp://localhost,other", silent, None),
+            explained(DEFAULT, silent, Some(true)),
+            explained(DEFAULT, refused, None),
+            explained("amqp://localhost:5673", silent, None),
+            explained("amqp://localhost,other", silent, None),
         ] {
             assert_eq!(said, "it failed");
         }

@@ -30,8 +30,8 @@ impl Connection {
                 secret: login.secret.clone(),
             }
         };
-        let begun = Session::begin(socket, &sasl, &address.host, &address.vhost).await;
-        begun.map_err(|why| {
+        let session = Session::begin(socket, &sasl, &address.host, &address.vhost).await;
+        session.map_err(|why| {
             Error::new(
                 ErrorKind::Broker,
                 format!(

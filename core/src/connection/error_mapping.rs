@@ -562,16 +562,16 @@ mod tests {
     #[test]
     fn a_consumer_timeout_is_told_in_milliseconds() {
         let failed = || AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED);
-        let told = |text: &str| consumer_timeout(&refused(failed(), "a", text));
+        let timeout_of = |text: &str| consumer_timeout(&refused(failed(), "a", text));
         let text = "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out. Timeout value used: 3000 ms. This timeout value can \
                     be configured, see consumers doc guide to learn more";
-        assert_eq!(told(text), Some(Duration::from_secs(3)));
+        assert_eq!(timeout_of(text), Some(Duration::from_secs(3)));
         for text in [
             "PRECONDITION_FAILED - unknown delivery tag 3",
             "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out",
             "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out. Timeout value used: infinity",
         ] {
-            assert_eq!(told(text), None, "{text}");
+            assert_eq!(timeout_of(text), None, "{text}");
         }
     }
 

@@ -30,9 +30,9 @@ impl LivenessCheck {
                 (began, tokio::spawn(question).await.unwrap_or_else(broken))
             }
         };
-        let told = answer.as_ref().copied().map_err(Error::duplicate);
+        let shared_answer = answer.as_ref().copied().map_err(Error::duplicate);
         *last = Some((began, answer));
-        told
+        shared_answer
     }
 }
 

@@ -59,5 +59,5 @@ pub(crate) use safe_cancel::SafeCancel;
 pub(crate) use safe_cancel::{QUIET as CANCEL_QUIET, TIME_LIMIT as CANCEL_TIMEOUT};
 pub(crate) use started_call::StartedCall;
 pub(crate) use supervisor::{Link, LinkOptions, ReconnectSignal};
-pub(crate) use timeouts::{ANSWER, FIRST_PAUSE, GOODBYE, LONGEST_PAUSE};
+pub(crate) use timeouts::{ANSWER, BROKER_AWAY_PAUSE, GOODBYE};
 pub(crate) use wakeup_batch::put_off;

@@ -21,7 +21,7 @@ use super::{
     queue_type_probe::{ProbedQueueType, kind_of},
     refusal,
 };
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, doubling_pause::DoublingPause};
 
 /// The pause before a queue is looked at again.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -42,7 +42,7 @@ pub(crate) struct ReadyCounter {
     /// How long it waits for an answer.
     time_limit: Duration,
     /// How long it asks again and again for a leader.
-    patience: Duration,
+    leader_timeout: Duration,
     asking: Mutex<Option<Connection>>,
 }
 
@@ -80,7 +80,7 @@ impl ReadyCounter {
         Self {
             addresses: Arc::clone(addresses),
             time_limit: ANSWER,
-            patience: ANSWER,
+            leader_timeout: ANSWER,
             asking: Mutex::default(),
         }
     }
@@ -89,7 +89,7 @@ impl ReadyCounter {
     pub(crate) fn hasty(addresses: &Arc<Addresses>) -> Self {
         Self {
             time_limit: PAUSE * LOOKS,
-            patience: PAUSE * LOOKS,
+            leader_timeout: PAUSE * LOOKS,
             ..Self::new(addresses)
         }
     }
@@ -97,7 +97,7 @@ impl ReadyCounter {
     /// For a caller that comes again as long as there is no leader. Each question to a queue without one costs a connection.
     pub(crate) fn sparing(addresses: &Arc<Addresses>) -> Self {
         Self {
-            patience: PAUSE * LOOKS,
+            leader_timeout: PAUSE * LOOKS,
             ..Self::new(addresses)
         }
     }
@@ -174,8 +174,8 @@ impl ReadyCounter {
         queue: &ShortString,
         mut found: lapin::Queue,
     ) -> Result<lapin::Queue> {
-        let deadline = Instant::now() + self.patience;
-        let (mut pause, mut filled) = (PAUSE, 0);
+        let deadline = Instant::now() + self.leader_timeout;
+        let (mut pause, mut filled) = (DoublingPause::new(PAUSE, LONG), 0);
         loop {
             let why = match self.prove(queue).await? {
                 // Its consumers may hold everything; its leader knows by now who they are.
@@ -212,8 +212,7 @@ impl ReadyCounter {
             if Instant::now() >= deadline {
                 return Err(leaderless(queue, why));
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(LONG);
+            sleep(pause.next_pause()).await;
         }
         Ok(found)
     }

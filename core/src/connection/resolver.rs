@@ -101,14 +101,14 @@ mod tests {
                 seconds => Ok(vec![place(seconds as u16 + 1)]),
             }
         };
-        let begun = Instant::now();
+        let start = Instant::now();
         let mut resolver = Resolver::of([10, 1, 5, 0], resolve);
         let mut first = Vec::new();
         for _ in 0..2 {
             first.push(resolver.next().await.unwrap().unwrap().1.port());
         }
         first.sort_unstable();
-        assert_eq!((first, begun.elapsed()), (vec![1, 2], IMPATIENT));
+        assert_eq!((first, start.elapsed()), (vec![1, 2], IMPATIENT));
         assert_eq!(resolver.next().await.unwrap().unwrap(), (5, place(6)));
         assert!(!resolver.is_empty());
         let why = resolver.next().await.unwrap().unwrap_err();
@@ -142,9 +142,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn whoever_is_known_at_once_is_not_waited_for() {
-        let begun = Instant::now();
+        let start = Instant::now();
         let mut resolver = Resolver::of([1], async |port| Ok(vec![place(port)]));
         assert_eq!(resolver.next().await.unwrap().unwrap(), (1, place(1)));
-        assert!(resolver.is_empty() && begun.elapsed().is_zero());
+        assert!(resolver.is_empty() && start.elapsed().is_zero());
     }
 }

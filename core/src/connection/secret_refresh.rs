@@ -19,7 +19,7 @@ use super::{
     login::Login,
     timeouts::{ANSWER, IMPATIENT},
 };
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, doubling_pause::DoublingPause};
 
 /// Not more often, however short a secret's lifetime is.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
@@ -67,19 +67,20 @@ fn until(end: Instant) -> Duration {
 impl SecretRefresh {
     /// Runs until the connection is gone, or has a secret that does not expire.
     pub(super) async fn run(mut self, lifetime: Duration) {
-        let mut over = SHORTEST_PAUSE;
+        let mut over = DoublingPause::new(SHORTEST_PAUSE, LONGEST_PAUSE);
         let mut end = Instant::now() + lifetime.min(LONGEST_LIFE);
-        let mut told: Option<Instant> = None;
+        let mut last_warning: Option<Instant> = None;
         // With a clock that is ahead, each token is expired on arrival.
         let mut was_good = !lifetime.is_zero();
         loop {
             let left = until(end);
             // A broker that accepts an expired secret is asked less and less often.
-            let pause = if left.is_zero() { over } else { pause(left) };
+            let pause = if left.is_zero() {
+                over.next_pause()
+            } else {
+                pause(left)
+            };
             sleep(pause).await;
-            if left.is_zero() {
-                over = (over * 2).min(LONGEST_PAUSE);
-            }
             let renewed = self.renew(end).await;
             // Only its source knows that a password has expired; the broker continues with a connection that has it.
             if let Err(error) = &renewed
@@ -97,10 +98,10 @@ impl SecretRefresh {
                     let Some(lifetime) = self.login.lifetime() else {
                         return;
                     };
-                    (end, told) = (Instant::now() + lifetime.min(LONGEST_LIFE), None);
+                    (end, last_warning) = (Instant::now() + lifetime.min(LONGEST_LIFE), None);
                     was_good = !lifetime.is_zero();
                     if was_good {
-                        over = SHORTEST_PAUSE;
+                        over.reset();
                     }
                 }
                 Ok(RefreshResult::ForAnother) => {
@@ -114,11 +115,11 @@ impl SecretRefresh {
                     );
                     return;
                 }
-                Err(error) if told.is_some_and(|told| told.elapsed() < LONGEST_PAUSE) => {
+                Err(error) if last_warning.is_some_and(|at| at.elapsed() < LONGEST_PAUSE) => {
                     debug!(address = %self.address, purpose = self.purpose, %error, "the connection's secret cannot be renewed yet");
                 }
                 Err(error) => {
-                    told = Some(Instant::now());
+                    last_warning = Some(Instant::now());
                     warn!(address = %self.address, purpose = self.purpose, %error, "the connection's secret cannot be renewed yet");
                 }
             }

@@ -15,9 +15,9 @@ pub(crate) enum StartedCall<'a, T> {
 impl<'a, T> StartedCall<'a, T> {
     /// Polls `question` once. Calls are sent in the order in which they are begun.
     pub(crate) fn new(question: impl Future<Output = T> + Send + 'a) -> Self {
-        let mut begun = Self::Running(Box::pin(question));
-        begun.is_done();
-        begun
+        let mut call = Self::Running(Box::pin(question));
+        call.is_done();
+        call
     }
 
     /// Whether the answer is there.
@@ -47,25 +47,25 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_begun_runs_up_to_its_first_wait() {
-        let (tell, told) = tokio::sync::oneshot::channel();
+        let (sender, receiver) = tokio::sync::oneshot::channel();
         let mut polled = false;
-        let mut begun = StartedCall::new(async {
+        let mut call = StartedCall::new(async {
             polled = true;
-            told.await.unwrap_or(0)
+            receiver.await.unwrap_or(0)
         });
-        assert!(!begun.is_done());
-        tell.send(7).unwrap();
-        assert!(begun.is_done());
-        assert_eq!(begun.answer().await, 7);
+        assert!(!call.is_done());
+        sender.send(7).unwrap();
+        assert!(call.is_done());
+        assert_eq!(call.answer().await, 7);
         assert!(polled);
     }
 
     #[tokio::test]
     async fn an_answer_can_be_there_at_once_or_be_waited_for() {
         assert_eq!(StartedCall::new(async { 1 }).answer().await, 1);
-        let (tell, told) = tokio::sync::oneshot::channel();
-        let begun = StartedCall::new(told);
-        tell.send(2).unwrap();
-        assert_eq!(begun.answer().await, Ok(2));
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let call = StartedCall::new(receiver);
+        sender.send(2).unwrap();
+        assert_eq!(call.answer().await, Ok(2));
     }
 }

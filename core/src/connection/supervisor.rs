@@ -25,10 +25,10 @@ use super::{
     limits::{FRAME_MAX, header_room},
     restart_on_panic::survives,
 };
-use crate::{Error, ErrorKind, Result, retry::format_duration};
+use crate::{Error, ErrorKind, Result, doubling_pause::DoublingPause, retry::format_duration};
 
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const PAUSE: DoublingPause =
+    DoublingPause::new(Duration::from_millis(100), Duration::from_secs(10));
 /// How often an outage that continues is logged again.
 const TOLD_AGAIN: Duration = Duration::from_secs(60);
 
@@ -405,17 +405,17 @@ impl<F: Fn()> Supervisor<F> {
 
     /// The next connection; `None` at the end of the link.
     async fn connect(&self) -> Option<Arc<Connection>> {
-        let mut pause = FIRST_PAUSE;
-        let mut told: Option<(DisconnectReason, Instant)> = None;
+        let mut pause = PAUSE;
+        let mut last_warning: Option<(DisconnectReason, Instant)> = None;
         let mut tries = 0;
         let reconnect_signal = &self.keeping.reconnect_signal.0;
         let mut reconnected = reconnect_signal.subscribe();
         loop {
             tokio::select! {
                 // Jitter, so that a returning broker does not get all its clients at once.
-                () = sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)) => {}
+                () = sleep(pause.next_pause().mul_f64(0.5 + fastrand::f64() / 2.0)) => {}
                 _ = reconnected.changed() => {
-                    pause = FIRST_PAUSE;
+                    pause.reset();
                     debug!(address = %self.addresses, purpose = self.keeping.purpose, "another connection is back, so trying at once");
                 }
             }
@@ -429,12 +429,12 @@ impl<F: Fn()> Supervisor<F> {
                 Err(error) => error,
             };
             let disconnect_reason = DisconnectReason::of(&error);
-            let is_news = told.as_ref().is_none_or(|(told, when)| {
-                told.kind != disconnect_reason.kind || when.elapsed() >= TOLD_AGAIN
+            let is_news = last_warning.as_ref().is_none_or(|(reason, when)| {
+                reason.kind != disconnect_reason.kind || when.elapsed() >= TOLD_AGAIN
             });
             if is_news {
                 warn!(address = %self.addresses, purpose = self.keeping.purpose, %error, tries, "cannot reconnect yet");
-                told = Some((disconnect_reason.clone(), Instant::now()));
+                last_warning = Some((disconnect_reason.clone(), Instant::now()));
             } else {
                 debug!(address = %self.addresses, purpose = self.keeping.purpose, %error, tries, "cannot reconnect yet");
             }
@@ -447,7 +447,6 @@ impl<F: Fn()> Supervisor<F> {
             if !proceed(&self.state, next) || ends {
                 return None;
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 }

@@ -148,12 +148,12 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_waits_is_answered() {
-        let (tell, told) = tokio::sync::oneshot::channel();
-        let waiting = tokio::spawn(put_off(told));
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let waiting = tokio::spawn(put_off(receiver));
         tokio::task::yield_now().await;
         std::thread::spawn(move || {
             begin();
-            tell.send(3).unwrap();
+            sender.send(3).unwrap();
             end();
         })
         .join()

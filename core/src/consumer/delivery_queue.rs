@@ -112,7 +112,7 @@ pub(super) enum HandlerEnd {
 struct PendingOutcomes {
     list: Vec<(Token, HandlerEnd)>,
     /// Whether the engine was woken for them.
-    told: bool,
+    engine_woken: bool,
 }
 
 /// What the engine and the handlers share.
@@ -274,11 +274,11 @@ impl DeliveryQueue {
                 Readiness::Later(until) => until,
             };
             let left = |until: Instant| until.saturating_duration_since(Instant::now());
-            let patience = deadline.map_or(timeout, left);
-            if patience.is_zero() {
+            let time_left = deadline.map_or(timeout, left);
+            if time_left.is_zero() {
                 break;
             }
-            let left = until.map_or(patience, |until| patience.min(left(until)));
+            let left = until.map_or(time_left, |until| time_left.min(left(until)));
             arrivals = match self.arrived_blocking.wait_timeout(arrivals, left) {
                 Ok((arrivals, _)) => arrivals,
                 Err(poison) => poison.into_inner().0,
@@ -315,7 +315,7 @@ impl DeliveryQueue {
     pub(super) fn wake_engine(&self) {
         let wake = {
             let mut outcomes = self.outcomes_now();
-            !outcomes.list.is_empty() && !std::mem::replace(&mut outcomes.told, true)
+            !outcomes.list.is_empty() && !std::mem::replace(&mut outcomes.engine_woken, true)
         };
         if wake {
             self.engine.notify_one();
@@ -345,7 +345,7 @@ impl DeliveryQueue {
     /// Moves the outcomes since the last call into `into`.
     pub(super) fn outcomes(&self, into: &mut Vec<(Token, HandlerEnd)>) {
         let mut outcomes = self.outcomes_now();
-        outcomes.told = false;
+        outcomes.engine_woken = false;
         std::mem::swap(&mut outcomes.list, into);
     }
 

@@ -101,9 +101,9 @@ impl FakeConsumer {
         if attempts.ended || self.is_closing() {
             return Err(self.ended());
         }
-        let (tell, end) = oneshot::channel();
+        let (end_sender, end) = oneshot::channel();
         let delivery = Delivery {
-            token: attempts.running.insert(tell),
+            token: attempts.running.insert(end_sender),
             message,
             // Whatever else comes does not belong to it.
             alone: true,
@@ -156,9 +156,9 @@ impl FakeConsumer {
         let mut attempts = self.attempts();
         for (token, end) in outcomes.drain(..) {
             match attempts.running.remove(token) {
-                Some(tell) => {
+                Some(end_sender) => {
                     // Whoever delivers may have gone.
-                    let _ = tell.send(end);
+                    let _ = end_sender.send(end);
                 }
                 None => {
                     self.counters.stale.inc();

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     Client, Error, ErrorKind, Result,
-    connection::{FIRST_PAUSE, LONGEST_PAUSE, is_out_of_channels},
+    connection::{BROKER_AWAY_PAUSE, is_out_of_channels},
     retry::Outcome,
     telemetry::{Counters, Stats, WarnLimiter},
 };
@@ -54,7 +54,7 @@ impl Subscription {
     /// Subscribes. A client that waits for its broker also waits here: the broker may go away again, or its queues may still have no leaders.
     pub(super) async fn open(options: Consumer, client: Client) -> Result<Self> {
         let waits = options.wait.unwrap_or(client.options().wait);
-        let (mut pause, mut warn_limiter) = (FIRST_PAUSE, WarnLimiter::default());
+        let (mut pause, mut warn_limiter) = (BROKER_AWAY_PAUSE, WarnLimiter::default());
         loop {
             match Self::tried(options.clone(), client.clone()).await {
                 Err(error) if waits && error.is_transient() && !is_out_of_channels(&error) => {
@@ -67,11 +67,10 @@ impl Subscription {
                 opened => return opened,
             }
             tokio::select! {
-                () = sleep(pause) => {}
+                () = sleep(pause.next_pause()) => {}
                 // The next try reports it.
                 () = client.consuming().is_over() => {}
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 

@@ -66,7 +66,7 @@ pub struct Browse {
     pub(super) delivery_limit: DeliveryLimit,
     /// The queue is known to be a classic queue.
     classic: bool,
-    pub(super) begun: bool,
+    pub(super) has_started: bool,
     /// Whether a message was shown.
     shown: bool,
     pub(super) others: u32,
@@ -120,7 +120,7 @@ impl Browse {
             sent: VecDeque::new(),
             delivery_limit,
             classic,
-            begun: false,
+            has_started: false,
             shown: false,
             others: found.consumer_count(),
             missed: 0,

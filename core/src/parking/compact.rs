@@ -16,7 +16,7 @@ impl Browse {
     /// # Errors
     /// Those of [`next`](Self::next). What was replaced stays replaced.
     pub async fn rewrite(&mut self, mut progress: impl FnMut(u64) -> bool) -> Result<(u64, u64)> {
-        self.begun = true;
+        self.has_started = true;
         let (mut done, mut kept, mut ended) = (0, 0, false);
         let mut batch = Vec::new();
         while self.source.expects_originals() {

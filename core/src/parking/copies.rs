@@ -20,15 +20,15 @@ use crate::{
 
 /// The confirm of a copy. If it is dropped before the copy was sent, the copy is not published: nobody would acknowledge its original.
 pub(crate) struct CopyConfirm {
-    told: oneshot::Receiver<Result<()>>,
+    confirm: oneshot::Receiver<Result<()>>,
     _asker: Arc<()>,
 }
 
 impl CopyConfirm {
     /// Waits for the confirm. Call it again only if its future was dropped.
     pub(crate) async fn get(&mut self) -> Result<()> {
-        let told = (&mut self.told).await;
-        told.unwrap_or_else(|_| {
+        let confirm = (&mut self.confirm).await;
+        confirm.unwrap_or_else(|_| {
             Err(Error::new(
                 ErrorKind::Closed,
                 "the client is closed; connect a new one",
@@ -48,7 +48,7 @@ pub(crate) fn publish(
     body: Arc<dyn AsRef<[u8]> + Send + Sync>,
 ) -> Result<CopyConfirm> {
     check_numbers(&properties)?;
-    let (done, told) = oneshot::channel();
+    let (done, confirm) = oneshot::channel();
     let job = Job {
         exchange: ShortString::default(),
         routing_key: name(to)?,
@@ -62,7 +62,7 @@ pub(crate) fn publish(
     let asker = Arc::new(());
     client.publisher().submit_for(job, Arc::downgrade(&asker));
     Ok(CopyConfirm {
-        told,
+        confirm,
         _asker: asker,
     })
 }

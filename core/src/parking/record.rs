@@ -368,7 +368,7 @@ fn mark(
     }
     for (name, value) in table {
         let name = name.as_str();
-        if !headers::is_brokers_own(name) && !name.starts_with("x-retry-") {
+        if !headers::is_reserved(name) {
             name.hash(&mut hasher);
             headers::hash(value, &mut hasher);
         }

@@ -44,7 +44,7 @@ impl Browse {
     /// In a queue of moderate size, all messages that were requeued before are renewed first. So none of them is held, and they keep their
     /// order.
     pub(super) async fn begin(&mut self) -> Result<()> {
-        if self.begun {
+        if self.has_started {
             return Ok(());
         }
         let total = self.source.left();
@@ -54,7 +54,7 @@ impl Browse {
             let came = self.source.take_what_is_on_its_way().await;
             self.unless_over(came)?;
         }
-        self.begun = true;
+        self.has_started = true;
         match self.source.front() {
             Some(first) if any && self.delivery_limit.all_at_once(first) => {
                 self.rotate(total, |_, _| true).await

@@ -88,11 +88,11 @@ impl Resend {
         let own = self.properties().headers().iter().flatten();
         let edited = properties.headers().iter().flatten();
         // `reply_to` is edited as a property, wherever the message has it.
-        let is_kept = |name: &str| is_ours(name) && name != headers::REPLY_TO;
+        let is_kept = |name: &str| headers::is_reserved(name) && name != headers::REPLY_TO;
         for (name, value) in own.filter(|(name, _)| is_kept(name.as_str())) {
             table.insert(name.clone(), value.clone());
         }
-        for (name, value) in edited.filter(|(name, _)| !is_ours(name.as_str())) {
+        for (name, value) in edited.filter(|(name, _)| !headers::is_reserved(name.as_str())) {
             table.insert(name.clone(), value.clone());
         }
         self.content = Some(Arc::new(self.copy(properties.with_headers(table), body)));
@@ -168,11 +168,6 @@ impl Resend {
     pub fn is_edited(&self) -> bool {
         self.edited
     }
-}
-
-/// Whether a header belongs to our record or to the broker. Nobody can edit those.
-fn is_ours(name: &str) -> bool {
-    name.starts_with("x-retry-") || headers::is_brokers_own(name)
 }
 
 impl Browse {

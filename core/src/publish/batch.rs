@@ -107,7 +107,7 @@ pub(super) async fn send(
     confirm_timeout: Duration,
 ) -> BatchResult {
     let (mut broken_off, mut too_late) = (false, false);
-    let mut judge = |why: lapin::Error| {
+    let mut note_error = |why: lapin::Error| {
         broken_off |= is_of_another_channel(&why);
         if let Some(largest) = size_limit(&why) {
             channel.limits().limited(largest);
@@ -127,7 +127,7 @@ pub(super) async fn send(
             confirms.push(sent.and_then(|sent| {
                 sent.map_err(|why| {
                     too_late |= matches!(why.kind(), lapin::ErrorKind::InvalidChannelState(..));
-                    judge(why)
+                    note_error(why)
                 })
             }));
         }
@@ -188,7 +188,7 @@ pub(super) async fn send(
                 ErrorKind::NotConfirmed,
                 "the channel is not in confirm mode; this is a bug in retryrmq",
             )),
-            Ok(Err(why)) => Err(judge(why)),
+            Ok(Err(why)) => Err(note_error(why)),
             Err(error) => Err(error),
         });
     }
@@ -300,11 +300,11 @@ mod tests {
             (Some(19), 40, false),
             (Some(25), 44, true),
         ] {
-            let (tell, blocked) = watch::channel(alarm_ends.is_some());
+            let (alarm_sender, blocked) = watch::channel(alarm_ends.is_some());
             let mut deadline = Deadline::new(blocked, TIME_LIMIT);
             let alarm = async {
                 sleep(Duration::from_secs(alarm_ends.unwrap_or_default())).await;
-                tell.send_if_modified(std::mem::take);
+                alarm_sender.send_if_modified(std::mem::take);
             };
             let answer = sleep(Duration::from_secs(answer_comes));
             let (answered, ()) = tokio::join!(deadline.within(answer), alarm);

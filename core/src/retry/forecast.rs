@@ -408,13 +408,13 @@ impl<'a> Run<'a> {
             }
             Event::Ended { began } => {
                 self.busy -= 1;
-                self.judge(id, began, now);
+                self.finish_attempt(id, began, now);
             }
         }
     }
 
     /// Decides what follows an attempt.
-    fn judge(&mut self, id: u32, began: u64, now: u64) {
+    fn finish_attempt(&mut self, id: u32, began: u64, now: u64) {
         let known = self.known[id as usize];
         let attempt = known.retries.saturating_add(1);
         let arrived = self.load.arrival(id.into());

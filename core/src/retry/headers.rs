@@ -7,38 +7,45 @@ use lapin::{
     types::{AMQPValue, FieldTable, ShortString},
 };
 
-pub(crate) const COUNT: &str = "x-retry-count";
-pub(crate) const DEFERRALS: &str = "x-retry-deferrals";
-pub(crate) const CRASHES: &str = "x-retry-crashes";
-pub(crate) const FIRST_FAILED_AT: &str = "x-retry-first-failed-at";
-pub(crate) const ERROR: &str = "x-retry-error";
-pub(crate) const ERROR_TYPE: &str = "x-retry-error-type";
-pub(crate) const ERROR_STACK: &str = "x-retry-error-stack";
-pub(crate) const HISTORY: &str = "x-retry-history";
-pub(crate) const EXCHANGE: &str = "x-retry-exchange";
-pub(crate) const ROUTING_KEY: &str = "x-retry-routing-key";
-pub(crate) const USER_ID: &str = "x-retry-user-id";
-pub(crate) const EXPIRATION: &str = "x-retry-expiration";
-pub(crate) const REPLY_TO: &str = "x-retry-reply-to";
-pub(crate) const HEADERS_CUT: &str = "x-retry-headers-cut";
-pub(crate) const PROTOCOL: &str = "x-retry-protocol";
-pub(crate) const PARKED_AT: &str = "x-retry-parked-at";
-pub(crate) const PARKED_REASON: &str = "x-retry-parked-reason";
-pub(crate) const FINGERPRINT: &str = "x-retry-fingerprint";
-pub(crate) const REPLAYS: &str = "x-retry-replays";
-pub(crate) const WALK: &str = "x-retry-walk";
+pub const COUNT: &str = "x-retry-count";
+pub const DEFERRALS: &str = "x-retry-deferrals";
+pub const CRASHES: &str = "x-retry-crashes";
+pub const FIRST_FAILED_AT: &str = "x-retry-first-failed-at";
+pub const ERROR: &str = "x-retry-error";
+pub const ERROR_TYPE: &str = "x-retry-error-type";
+pub const ERROR_STACK: &str = "x-retry-error-stack";
+pub const HISTORY: &str = "x-retry-history";
+pub const EXCHANGE: &str = "x-retry-exchange";
+pub const ROUTING_KEY: &str = "x-retry-routing-key";
+pub const USER_ID: &str = "x-retry-user-id";
+pub const EXPIRATION: &str = "x-retry-expiration";
+pub const REPLY_TO: &str = "x-retry-reply-to";
+pub const HEADERS_CUT: &str = "x-retry-headers-cut";
+pub const PROTOCOL: &str = "x-retry-protocol";
+pub const PARKED_AT: &str = "x-retry-parked-at";
+pub const PARKED_REASON: &str = "x-retry-parked-reason";
+pub const FINGERPRINT: &str = "x-retry-fingerprint";
+pub const REPLAYS: &str = "x-retry-replays";
+pub const WALK: &str = "x-retry-walk";
 /// For a message handed over to a service: what is asked, the queue where it failed, and the chosen delay.
-pub(crate) const HANDOVER: &str = "x-retry-handover";
-pub(crate) const QUEUE: &str = "x-retry-queue";
-pub(crate) const AFTER: &str = "x-retry-after";
+pub const HANDOVER: &str = "x-retry-handover";
+pub const QUEUE: &str = "x-retry-queue";
+pub const AFTER: &str = "x-retry-after";
 
-pub(crate) const DELIVERY_COUNT: &str = "x-delivery-count";
-pub(crate) const ACQUIRED_COUNT: &str = "x-acquired-count";
-pub(crate) const DEATH: &str = "x-death";
+/// While the service keeps a message with `x-delay`: the exchange and the routing key that it was published with, its `CC`, and when it is due in
+/// milliseconds since 1970.
+pub const DELAYED_FROM: &str = "x-retry-delayed-from";
+pub const DELAYED_KEY: &str = "x-retry-delayed-key";
+pub const DELAYED_CC: &str = "x-retry-delayed-cc";
+pub const DELAYED_UNTIL: &str = "x-retry-delayed-until";
+
+pub const DELIVERY_COUNT: &str = "x-delivery-count";
+pub const ACQUIRED_COUNT: &str = "x-acquired-count";
+pub const DEATH: &str = "x-death";
 /// How long the delayed-message plugin keeps a message, in ms.
-pub(crate) const DELAY: &str = "x-delay";
+pub const DELAY: &str = "x-delay";
 /// The count that older delayed-exchange solutions write. It is read once.
-pub(crate) const LEGACY_RETRIES: &str = "x-retries";
+pub const LEGACY_RETRIES: &str = "x-retries";
 
 /// The value of `reply_to` with which a client asks for direct replies. RabbitMQ accepts it only from a channel that consumes this queue
 /// (406 otherwise), and replaces it. AMQP 1.0 publishers can write it as it is; such a message reaches its consumer, but nobody can publish a
@@ -52,19 +59,34 @@ pub(crate) const PROTOCOL_VERSION: i64 = 1;
 /// Larger counts are forged or broken: no policy comes near.
 pub(crate) const MOST_COUNTED: u32 = 1_000_000;
 
+/// Whether the name has the prefix of our headers: one of ours, or one that another version writes.
+#[must_use]
+pub fn has_our_prefix(name: &str) -> bool {
+    name.starts_with("x-retry-")
+}
+
+/// Headers that neither a publisher nor an operator can set.
+#[must_use]
+pub fn is_reserved(name: &str) -> bool {
+    has_our_prefix(name) || is_brokers_own(name)
+}
+
 /// The broker's own headers, which must not be on a copy. RabbitMQ 3.10 continues a re-published `x-death`, 4.x ignores it, and brokers
 /// before 4.0.1 can drop the message because of it, as a cycle. `CC` and `BCC` would route the copy to more queues.
-pub(crate) fn is_brokers_own(name: &str) -> bool {
+#[must_use]
+pub fn is_brokers_own(name: &str) -> bool {
     matches!(name, "CC" | "BCC") || is_count(name) || is_of_death(name)
 }
 
 /// Headers that the broker increments at each delivery.
-pub(crate) fn is_count(name: &str) -> bool {
+#[must_use]
+pub fn is_count(name: &str) -> bool {
     matches!(name, DELIVERY_COUNT | ACQUIRED_COUNT)
 }
 
 /// Headers that the broker writes when it dead-letters a message.
-pub(crate) fn is_of_death(name: &str) -> bool {
+#[must_use]
+pub fn is_of_death(name: &str) -> bool {
     name == DEATH || name.starts_with("x-first-death-") || name.starts_with("x-last-death-")
 }
 
@@ -127,7 +149,8 @@ pub(crate) fn with_reply_to(properties: BasicProperties) -> BasicProperties {
 }
 
 /// Any AMQP integer as `i64`.
-pub(crate) fn integer(value: &AMQPValue) -> Option<i64> {
+#[must_use]
+pub fn integer(value: &AMQPValue) -> Option<i64> {
     match *value {
         AMQPValue::ShortShortInt(n) => Some(n.into()),
         AMQPValue::ShortShortUInt(n) => Some(n.into()),

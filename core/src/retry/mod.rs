@@ -17,7 +17,8 @@ mod forecast;
 mod handover;
 mod header_budget;
 mod header_state;
-pub(crate) mod headers;
+#[doc(hidden)]
+pub mod headers;
 mod history;
 mod outcome;
 mod policy;

@@ -54,7 +54,7 @@ pub struct StreamReader {
     _connection: Connection,
     came: u64,
     /// An acknowledgement under way. It is kept here and not in `next`, which the caller may drop.
-    telling: Option<Pin<Box<dyn Future<Output = Result<()>> + Send>>>,
+    pending_ack: Option<Pin<Box<dyn Future<Output = Result<()>> + Send>>>,
 }
 
 impl StreamReader {
@@ -95,7 +95,7 @@ impl StreamReader {
             channel,
             _connection: connection,
             came: 0,
-            telling: None,
+            pending_ack: None,
         })
     }
 
@@ -104,10 +104,10 @@ impl StreamReader {
     /// # Errors
     /// [`ErrorKind::ConnectionLost`] if the connection or the stream is gone. Open a new reader with [`StreamFrom::After`] the last entry.
     pub async fn next(&mut self) -> Result<StreamEntry> {
-        if let Some(telling) = &mut self.telling {
-            let told = telling.await;
-            self.telling = None;
-            told?;
+        if let Some(pending_ack) = &mut self.pending_ack {
+            let acknowledged = pending_ack.await;
+            self.pending_ack = None;
+            acknowledged?;
         }
         let Some(Ok(delivery)) = self.consumer.next().await else {
             return Err(Error::new(
@@ -124,7 +124,7 @@ impl StreamReader {
             let all = BasicAckOptions { multiple: true };
             let acked = StartedCall::new(async move { channel.basic_ack(tag, all).await });
             let stream = self.stream.clone();
-            self.telling = Some(Box::pin(async move {
+            self.pending_ack = Some(Box::pin(async move {
                 ask(Operation::Consuming(&stream), acked.answer()).await
             }));
         }

@@ -15,7 +15,7 @@ impl WarnLimiter {
     /// Whether this reason is worth a warning: it was not told yet, or long ago.
     pub(crate) fn is_news(&mut self, reason: String) -> bool {
         self.0.retain(|(_, when)| when.elapsed() < TOLD_AGAIN);
-        let is_news = self.0.iter().all(|(told, _)| *told != reason);
+        let is_news = self.0.iter().all(|(known, _)| *known != reason);
         if is_news {
             self.0.push((reason, Instant::now()));
         }
@@ -30,16 +30,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_reason_is_told_once_and_again_after_a_while() {
         let mut warn_limiter = WarnLimiter::default();
-        let mut told = |reason: &str| warn_limiter.is_news(reason.to_owned());
-        assert!(told("nobody listens"));
+        let mut is_news = |reason: &str| warn_limiter.is_news(reason.to_owned());
+        assert!(is_news("nobody listens"));
         for _ in 0..5 {
             tokio::time::advance(TOLD_AGAIN / 8).await;
-            assert!(!told("nobody listens"));
+            assert!(!is_news("nobody listens"));
         }
-        assert!(told("too many connections"));
-        assert!(!told("nobody listens"), "another host");
+        assert!(is_news("too many connections"));
+        assert!(!is_news("nobody listens"), "another host");
         tokio::time::advance(TOLD_AGAIN / 2).await;
-        assert!(told("nobody listens"));
-        assert!(!told("too many connections"));
+        assert!(is_news("nobody listens"));
+        assert!(!is_news("too many connections"));
     }
 }

@@ -86,7 +86,7 @@ pub(crate) async fn apply_some(
     let mut broker = Broker {
         connection,
         channel: None,
-        told: None,
+        known_type: None,
         asked: None,
         services: None,
     };
@@ -147,7 +147,7 @@ pub(crate) async fn apply_some(
         findings.push(Finding {
             item: item.clone(),
             status,
-            queue_type: broker.told.take(),
+            queue_type: broker.known_type.take(),
             services: broker.services.take(),
         });
     }
@@ -291,7 +291,7 @@ struct Broker<'a> {
     connection: &'a Connection,
     channel: Option<OpenChannel>,
     /// The type of the queue, if the broker told it.
-    told: Option<QueueType>,
+    known_type: Option<QueueType>,
     /// The queue whose type was asked last, and the answer.
     asked: Option<(String, Option<ProbedQueueType>)>,
     /// How many services consume the queue.
@@ -531,8 +531,8 @@ impl Broker<'_> {
     async fn asked_for_its_type(&mut self, queue: &str) -> Result<Option<ProbedQueueType>> {
         let kind = self.type_of(queue).await?;
         match kind {
-            Some(ProbedQueueType::Classic) => self.told = Some(QueueType::Classic),
-            Some(ProbedQueueType::Quorum) => self.told = Some(QueueType::Quorum),
+            Some(ProbedQueueType::Classic) => self.known_type = Some(QueueType::Classic),
+            Some(ProbedQueueType::Quorum) => self.known_type = Some(QueueType::Quorum),
             Some(ProbedQueueType::Stream) | None => {}
         }
         Ok(kind)

@@ -29,6 +29,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result, Server,
     connection::{ANSWER, Addresses, Connection, Operation, ask, passive_declare},
+    doubling_pause::DoublingPause,
     mutants::{self, Mutant},
     queue_names::waits_for,
 };
@@ -240,7 +241,7 @@ async fn tried(connection: &Connection, probe: ShortString) -> Result<bool> {
     ask(Operation::Declaring(probe.as_str()), declared).await?;
     let answer = async {
         let (mut questions, mut next) = (Probe::default(), ProbeStep::Publish);
-        let mut pause = Duration::from_millis(2);
+        let mut pause = DoublingPause::new(Duration::from_millis(2), Duration::from_millis(100));
         loop {
             next = match next {
                 ProbeStep::Publish => questions.published(accepts(connection, &probe).await?),
@@ -254,8 +255,7 @@ async fn tried(connection: &Connection, probe: ShortString) -> Result<bool> {
                 }
             };
             if next == ProbeStep::Look {
-                sleep(pause).await;
-                pause = (pause * 2).min(Duration::from_millis(100));
+                sleep(pause.next_pause()).await;
             }
         }
     };

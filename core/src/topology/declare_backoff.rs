@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::ErrorKind;
+use crate::{ErrorKind, doubling_pause::DoublingPause};
 
 /// Who asks for queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +24,8 @@ impl DeclareBackoff {
             // A missing permission, or other arguments: somebody has to change something first.
             (Self::Consumer, _) => (1_000, 60_000),
         };
-        let doublings = times.saturating_sub(1).min(16);
-        Duration::from_millis(longest.min(first << doublings))
+        let [first, longest] = [first, longest].map(Duration::from_millis);
+        DoublingPause::new(first, longest).after(times)
     }
 }
 
@@ -35,8 +35,8 @@ mod tests {
 
     #[test]
     fn pauses_grow_and_are_bounded() {
-        let pauses = |patience: DeclareBackoff, why| {
-            [1, 2, 3, 10, u32::MAX].map(|times| patience.pause(why, times).as_millis())
+        let pauses = |backoff: DeclareBackoff, why| {
+            [1, 2, 3, 10, u32::MAX].map(|times| backoff.pause(why, times).as_millis())
         };
         let (ours, theirs) = (DeclareBackoff::Consumer, DeclareBackoff::Publisher);
         assert_eq!(

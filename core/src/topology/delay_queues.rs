@@ -311,10 +311,10 @@ impl<M: Make> DelayQueues<M> {
             QueueAnswer::Known(safe_from) => return Ok(safe_from),
             QueueAnswer::Refused(error) => return Err(error),
             QueueAnswer::Making(answer) => answer,
-            QueueAnswer::Begin(answer, told) => {
+            QueueAnswer::Begin(answer, answer_sender) => {
                 let (inner, name) = (Arc::clone(&self.0), name.to_owned());
                 // A task of its own: it runs to its end even if nobody waits any more.
-                tokio::spawn(async move { inner.make(&name, &told).await });
+                tokio::spawn(async move { inner.make(&name, &answer_sender).await });
                 answer
             }
         };
@@ -419,16 +419,16 @@ impl<M: Make> Inner<M> {
             Some(QueueState::Making { before, .. }) => before,
             Some(QueueState::Known { .. }) | None => None,
         };
-        let (told, answer) = watch::channel(None);
+        let (answer_sender, answer) = watch::channel(None);
         let making = QueueState::Making {
             answer: answer.clone(),
             before,
         };
         states.insert(name.to_owned(), making);
-        QueueAnswer::Begin(answer, told)
+        QueueAnswer::Begin(answer, answer_sender)
     }
 
-    async fn make(&self, name: &str, told: &watch::Sender<Option<Result<Instant>>>) {
+    async fn make(&self, name: &str, answer_sender: &watch::Sender<Option<Result<Instant>>>) {
         let permit = self.permits.acquire().await;
         let losses = self.losses();
         let made = self.maker.make(self.plan(name), self.mode(name)).await;
@@ -456,7 +456,7 @@ impl<M: Make> Inner<M> {
                 }
             }
         };
-        told.send_replace(Some(answer));
+        answer_sender.send_replace(Some(answer));
         if is_new {
             self.mark_young(vec![name.to_owned()]).await;
         }

@@ -54,7 +54,7 @@ pub(crate) use plan::{
 };
 #[cfg(test)]
 pub(crate) use queue_age::QueueAge;
-pub(crate) use queue_age::SAFE_AGE;
+pub use queue_age::SAFE_AGE;
 pub use strategy::Strategy;
 pub(crate) use strategy_plan::{Detour, Route, Target, Wait, check_waiting, detour};
 pub(crate) use unverifiable::warn_of_unseen;

@@ -4,8 +4,9 @@ use std::{ops::Add, time::Duration};
 
 use crate::mutants::{self, Mutant};
 
-/// A quorum queue younger than about a second can come back empty after its broker was killed, and lose confirmed messages.
-pub(crate) const SAFE_AGE: Duration = Duration::from_secs(2);
+/// How long after its declaration a queue keeps what it confirmed. A quorum queue younger than about a second can come back empty after its broker was
+/// killed.
+pub const SAFE_AGE: Duration = Duration::from_secs(2);
 
 /// What is known of the age of a queue since it was found or created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

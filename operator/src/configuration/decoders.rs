@@ -14,15 +14,13 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
+use retryrmq::glob::{glob, topic};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use toml::Spanned;
 
 use super::error::SpannedError;
-use crate::{
-    decoding::Decoder,
-    glob::{glob, topic},
-};
+use crate::decoding::Decoder;
 
 /// A table as it is written.
 #[derive(Deserialize)]

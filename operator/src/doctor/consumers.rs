@@ -5,7 +5,10 @@ use super::{
     cycles::waits_by_message,
     routes::{graveyards, is_work_queue},
 };
-use crate::management::{QueueKind, Version};
+use crate::{
+    management::{QueueKind, Version},
+    plural,
+};
 
 /// RQ112.
 pub(super) fn none_where_messages_are(all: &Snapshot) -> Vec<Finding> {
@@ -86,10 +89,7 @@ pub(super) fn never_acknowledges(all: &Snapshot) -> Vec<Finding> {
                 format!(
                     "{who} ({}) holds {} of `{name}` and has acknowledged nothing for {idle} s{ever}: what it holds comes back when its connection ends",
                     consumer.channel,
-                    match channel.unacknowledged {
-                        1 => "1 message".to_owned(),
-                        count => format!("{count} messages"),
-                    }
+                    plural::messages(channel.unacknowledged)
                 ),
                 format!(
                     "rabbitmqctl list_channels {} name user messages_unacknowledged   # no command of the broker mends it: restart the program that holds them",

@@ -1,14 +1,16 @@
 //! Asking, one request at a time: HTTP/1.1, bounded in time and size, without redirects and proxies.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, path::Path, time::Duration};
 
 use reqwest::{Method, StatusCode, redirect};
+use rustls::ClientConfig;
 use serde_json::{Value, json};
 
 use super::{
     Address, Binding, Channel, Consumer, Deprecated, Error, Exchange, ManagementErrorKind,
-    Overview, Permissions, Policy, Queue, Result, Scope, error_mapping::cause, tls,
+    Overview, Permissions, Policy, Queue, Result, Scope, error_mapping::cause,
 };
+use crate::tls;
 
 /// How long one request may take.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
@@ -31,10 +33,10 @@ impl Management {
     /// A client for that address. Nothing is asked yet.
     ///
     /// # Errors
-    /// [`ManagementErrorKind::Unreachable`] when the CA file holds no certificate.
+    /// [`ManagementErrorKind::Unreachable`] when the CA file cannot be read or holds no certificate.
     pub fn new(address: Address) -> Result<Self> {
         let http = reqwest::Client::builder()
-            .tls_backend_preconfigured(tls::config(address.authority.as_deref())?)
+            .tls_backend_preconfigured(tls_config(address.authority.as_deref())?)
             .http1_only()
             .no_proxy()
             // To another host it would take the login along.
@@ -391,6 +393,17 @@ impl fmt::Debug for Management {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Management({})", self.address)
     }
+}
+
+/// Trusts the certificates of that file alone, or without one what the system trusts.
+fn tls_config(authority: Option<&Path>) -> Result<ClientConfig> {
+    let failed = |why: String| Error::new(ManagementErrorKind::Unreachable, why);
+    let roots = match authority {
+        Some(file) => tls::roots_of(file)
+            .map_err(|why| failed(format!("the CA file {}: {why}", file.display())))?,
+        None => tls::system_roots(),
+    };
+    tls::client_config(roots).map_err(failed)
 }
 
 fn rows(found: Option<&Value>) -> impl Iterator<Item = &Value> {

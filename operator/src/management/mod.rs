@@ -7,7 +7,6 @@ mod client;
 mod error;
 mod error_mapping;
 pub mod settings;
-mod tls;
 mod types;
 
 pub use address::{Address, vhost_of};

@@ -58,7 +58,7 @@ impl Collector for AlertMetrics {
             (
                 "alerts_received",
                 "Events that the alerts received on this replica",
-                alerts.told,
+                alerts.received,
             ),
             (
                 "alerts_dropped",

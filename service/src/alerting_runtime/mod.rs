@@ -185,18 +185,22 @@ impl AlertingRuntime {
                 true => news.or_else(|| Some(self.event_bus.listen())),
                 false => None,
             };
-            let mut begun = false;
+            let mut is_running = false;
             if wanted.wants_anything() {
                 match self.begin(client, &wanted).await {
-                    Ok(()) => begun = true,
+                    Ok(()) => is_running = true,
                     Err(why) => warn!(why, "the alerts cannot begin, and are tried again"),
                 }
             }
-            let mut nobody = None;
-            let heard = if begun { &mut news } else { &mut nobody };
+            let mut no_events = None;
+            let heard = if is_running {
+                &mut news
+            } else {
+                &mut no_events
+            };
             tokio::select! {
                 () = self.hand_on(heard) => {}
-                () = sleep(AGAIN), if wanted.wants_anything() && !begun => {}
+                () = sleep(AGAIN), if wanted.wants_anything() && !is_running => {}
                 () = async {
                     while sections.changed().await.is_ok() {
                         if *sections.borrow_and_update() != wanted {
@@ -288,7 +292,8 @@ impl AlertingRuntime {
             watched,
             move |trouble| {
                 let running = running.upgrade().map(RunningTasks);
-                running.and_then(|running| running.with(|handle| handle.report_trouble(trouble)))
+                running
+                    .and_then(|running| running.with(|handle| handle.report_queue_problem(trouble)))
                     == Some(true)
             },
         )
@@ -309,8 +314,8 @@ impl AlertingRuntime {
 }
 
 /// The next one; never where nobody tells.
-async fn next(told: &mut Option<mpsc::Receiver<ServiceEvent>>) -> ServiceEvent {
-    match told {
+async fn next(events: &mut Option<mpsc::Receiver<ServiceEvent>>) -> ServiceEvent {
+    match events {
         Some(receiver) => match receiver.recv().await {
             Some(service_event) => service_event,
             None => pending().await,

@@ -23,7 +23,7 @@ use super::{
     rule::RuleSet,
     shared_state::{NotifierView, SharedState},
 };
-use crate::{QueueTrouble, ServiceEvent, memory_budget::weigh};
+use crate::{QueueProblemReport, ServiceEvent, memory_budget::weigh};
 
 /// Events that wait for the rules.
 const TOLD: usize = 10_000;
@@ -38,8 +38,8 @@ const FAREWELL: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Alerting;
 
-/// What is told to the thread that judges.
-enum JudgeInput {
+/// What the thread of the rules receives.
+enum RuleInput {
     Happened(Box<ServiceEvent>, usize),
     Asked(OperatorRequest),
 }
@@ -70,21 +70,21 @@ impl Alerting {
             ..SharedState::default()
         });
         let (report_sender, intake) = mode.open().await?;
-        let (told, waiting) = mpsc::channel(TOLD);
+        let (inputs, waiting) = mpsc::channel(TOLD);
         let (entries, judged) = mpsc::channel(ENTRIES);
         let (closing, is_closing) = watch::channel(false);
-        let judge = Arc::clone(&shared);
+        let rule_counts = Arc::clone(&shared);
         let rule_set = ready.rule_set;
         thread::Builder::new()
             .name("alert-rules".to_owned())
-            .spawn(move || judge_all(rule_set, waiting, &entries, &judge))
-            .map_err(|why| format!("there is no thread to judge alerts: {why}"))?;
+            .spawn(move || evaluate_all(rule_set, waiting, &entries, &rule_counts))
+            .map_err(|why| format!("there is no thread for the alert rules: {why}"))?;
         let reporter = ReportPublisher::new(report_sender, ready.tick, Arc::clone(&shared));
         let reporting = tokio::spawn(reporter.run(judged));
         let office = Notifier::new(
             ready.settings,
             ready.lines,
-            ready.patience,
+            ready.channel_timeouts,
             ready.tick,
             memory,
             Arc::clone(&shared),
@@ -92,7 +92,7 @@ impl Alerting {
         );
         let is_leader = tokio::spawn(office.run(intake, is_closing));
         Ok(Handle {
-            told,
+            inputs,
             shared,
             reads_bodies: ready.reads_bodies,
             closing,
@@ -102,16 +102,16 @@ impl Alerting {
 }
 
 /// On a thread of its own, because a condition may take half a second. Ends when nobody tells anything any more.
-fn judge_all(
+fn evaluate_all(
     mut rule_set: RuleSet,
-    mut waiting: mpsc::Receiver<JudgeInput>,
+    mut waiting: mpsc::Receiver<RuleInput>,
     entries: &mpsc::Sender<ReportEntry>,
     shared: &SharedState,
 ) {
-    while let Some(told) = waiting.blocking_recv() {
-        let entry = match told {
-            JudgeInput::Asked(request) => Some(ReportEntry::Asked(request)),
-            JudgeInput::Happened(service_event, weight) => {
+    while let Some(input) = waiting.blocking_recv() {
+        let entry = match input {
+            RuleInput::Asked(request) => Some(ReportEntry::Asked(request)),
+            RuleInput::Happened(service_event, weight) => {
                 let entry = ReportEntry::of(&service_event, &mut rule_set, Timestamp::now());
                 shared.bytes.fetch_sub(weight, Ordering::Relaxed);
                 let unevaluated = mem::take(&mut rule_set.unevaluated);
@@ -130,7 +130,7 @@ fn judge_all(
 /// The running alerts of this replica. Dropped, they end without a farewell; what was not reported yet is lost.
 #[derive(Debug)]
 pub struct Handle {
-    told: mpsc::Sender<JudgeInput>,
+    inputs: mpsc::Sender<RuleInput>,
     shared: Arc<SharedState>,
     reads_bodies: bool,
     closing: watch::Sender<bool>,
@@ -146,7 +146,7 @@ impl Handle {
         ) {
             return; // nobody is told of it
         }
-        self.shared.told.fetch_add(1, Ordering::Relaxed);
+        self.shared.received.fetch_add(1, Ordering::Relaxed);
         let mut weight = 0;
         if let ServiceEvent::Parked(death) = &mut service_event {
             if !self.reads_bodies {
@@ -160,8 +160,8 @@ impl Handle {
                 (death.body, death.headers) = (None, Value::Null);
             }
         }
-        let told = JudgeInput::Happened(Box::new(service_event), weight);
-        if self.told.try_send(told).is_err() {
+        let input = RuleInput::Happened(Box::new(service_event), weight);
+        if self.inputs.try_send(input).is_err() {
             self.shared.bytes.fetch_sub(weight, Ordering::Relaxed);
             self.shared.dropped.fetch_add(1, Ordering::Relaxed);
             self.shared.unmentioned.fetch_add(1, Ordering::Relaxed);
@@ -170,11 +170,11 @@ impl Handle {
 
     /// Tells that a queue is in trouble, or out of it. Never waits. `false`: there is no room, so tell it again later. It leaves half of the
     /// room to what [`send`](Self::send) hears, which is told once.
-    pub fn report_trouble(&self, trouble: QueueTrouble) -> bool {
-        let told = JudgeInput::Happened(Box::new(ServiceEvent::Troubled(trouble)), 0);
-        let is_taken = self.told.capacity() > TOLD / 2 && self.told.try_send(told).is_ok();
-        let told = u64::from(is_taken);
-        self.shared.told.fetch_add(told, Ordering::Relaxed);
+    pub fn report_queue_problem(&self, trouble: QueueProblemReport) -> bool {
+        let input = RuleInput::Happened(Box::new(ServiceEvent::Troubled(trouble)), 0);
+        let is_taken = self.inputs.capacity() > TOLD / 2 && self.inputs.try_send(input).is_ok();
+        let received = u64::from(is_taken);
+        self.shared.received.fetch_add(received, Ordering::Relaxed);
         is_taken
     }
 
@@ -207,8 +207,8 @@ impl Handle {
     }
 
     fn ask(&self, request: OperatorRequest) -> Result<(), String> {
-        self.told
-            .try_send(JudgeInput::Asked(request))
+        self.inputs
+            .try_send(RuleInput::Asked(request))
             .map_err(|_| "too much is told at this moment; try again".to_owned())
     }
 
@@ -216,7 +216,7 @@ impl Handle {
     #[must_use]
     pub fn counts(&self) -> Counts {
         let mut counts = self.view(|view| view.counts.clone());
-        counts.told = self.shared.told.load(Ordering::Relaxed);
+        counts.received = self.shared.received.load(Ordering::Relaxed);
         counts.dropped = self.shared.dropped.load(Ordering::Relaxed);
         counts.unevaluated = self.shared.unevaluated.load(Ordering::Relaxed);
         let channels = self.shared.channels.iter().map(|(name, channel)| {
@@ -281,7 +281,7 @@ impl Drop for Handle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{TroubleState, alerts::FileStateStore};
+    use crate::{QueueProblemState, alerts::FileStateStore};
 
     #[tokio::test]
     async fn troubles_wait_for_room_and_leave_some_to_what_is_told_once() {
@@ -291,12 +291,12 @@ mod tests {
         let alerting = Alerting::start(&configuration, memory, NotifierMode::Alone);
         let alerting = alerting.await.unwrap();
         let tell_one = || {
-            alerting.report_trouble(QueueTrouble {
+            alerting.report_queue_problem(QueueProblemReport {
                 vhost: "/".to_owned(),
                 queue: "orders".to_owned(),
                 kind: "no_consumer",
                 text: "nobody consumes it".to_owned(),
-                state: TroubleState::Over,
+                state: QueueProblemState::Over,
             })
         };
         let mut taken = 0;
@@ -308,7 +308,7 @@ mod tests {
             alerting.send(ServiceEvent::Parked(Box::default()));
         }
         let counts = alerting.counts();
-        assert_eq!((counts.told, counts.dropped), (taken + 4_000, 0));
+        assert_eq!((counts.received, counts.dropped), (taken + 4_000, 0));
         while !tell_one() {
             tokio::task::yield_now().await;
         }

@@ -75,7 +75,7 @@ pub(super) struct CheckedConfiguration {
     pub(super) reads_bodies: bool,
     pub(super) settings: Settings,
     pub(super) lines: BTreeMap<String, OpenChannel>,
-    pub(super) patience: ChannelTimeouts,
+    pub(super) channel_timeouts: ChannelTimeouts,
     pub(super) tick: Duration,
 }
 
@@ -99,7 +99,7 @@ impl Configuration {
     ///
     /// # Errors
     /// One sentence that names what to change.
-    pub fn check_troubles(&self) -> Result<(), String> {
+    pub fn check_queue_problems(&self) -> Result<(), String> {
         if self.rules.iter().any(Rule::fits_everything) {
             return Ok(());
         }
@@ -182,7 +182,7 @@ impl Configuration {
                 most_groups: self.most_groups,
             },
             lines,
-            patience: ChannelTimeouts {
+            channel_timeouts: ChannelTimeouts {
                 pause: self.retry_after.0,
                 give_up_after: self.give_up_after.0,
             },
@@ -451,7 +451,7 @@ mod tests {
             "error_type = \"*\"\ntype = \"*\"\nqueue = \"*\"",
         ] {
             let configuration = read(&format!("{channel}{rest}{asked}\n")).unwrap();
-            let why = configuration.check_troubles().unwrap_err();
+            let why = configuration.check_queue_problems().unwrap_err();
             assert!(
                 why.contains("[orphans]") && why.contains("out of the rule `rest`"),
                 "{why}"
@@ -462,8 +462,8 @@ mod tests {
             assert!(why.contains("what matches no rule"), "{asked}: {why}");
         }
         let whole = read(&format!("{channel}{rest}")).unwrap();
-        whole.check_troubles().unwrap();
-        read("").unwrap().check_troubles().unwrap();
+        whole.check_queue_problems().unwrap();
+        read("").unwrap().check_queue_problems().unwrap();
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub struct Counts {
     /// Whether this replica is the one that speaks.
     pub is_leader: bool,
     /// Events told on this replica.
-    pub told: u64,
+    pub received: u64,
     /// Events that this replica dropped because it could not keep up, or because the broker was away for long.
     pub dropped: u64,
     /// Messages that a rule's condition could not be judged on, on this replica.

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{Severity, Silence, rule::RuleSet, sanitize};
-use crate::{ServiceEvent, TroubleState};
+use crate::{QueueProblemState, ServiceEvent};
 
 /// Several things that happened, in one message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -64,7 +64,7 @@ pub(super) struct QueueProblem {
     pub(super) queue: String,
     pub(super) kind: String,
     pub(super) text: String,
-    pub(super) state: TroubleState,
+    pub(super) state: QueueProblemState,
     pub(super) rule: String,
     pub(super) severity: Severity,
 }
@@ -89,7 +89,7 @@ impl ReportEntry {
     ) -> Option<Self> {
         match service_event {
             ServiceEvent::Parked(death) => {
-                let verdict = rule_set.judge(death);
+                let verdict = rule_set.evaluate(death);
                 let at = death.at.and_then(|at| Timestamp::try_from(at).ok());
                 let optional = |value: &Option<String>| {
                     value.as_ref().map(|v| sanitize::line(v, sanitize::FIELD))
@@ -114,7 +114,7 @@ impl ReportEntry {
                 }))
             }
             ServiceEvent::Troubled(trouble) => {
-                let verdict = rule_set.judge_trouble(trouble);
+                let verdict = rule_set.evaluate_queue_problem(trouble);
                 Some(Self::Troubled(QueueProblem {
                     vhost: sanitize::line(&trouble.vhost, sanitize::NAME),
                     queue: sanitize::line(&trouble.queue, sanitize::NAME),

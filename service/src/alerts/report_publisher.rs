@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use retryrmq::doubling_pause::DoublingPause;
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep, sleep_until},
@@ -21,8 +22,8 @@ const MOST: usize = 200;
 /// How long a report waits for more entries: so a storm is few messages.
 const LINGER: Duration = Duration::from_millis(200);
 /// Between tries to publish a report.
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const PAUSE: DoublingPause =
+    DoublingPause::new(Duration::from_millis(200), Duration::from_secs(10));
 
 pub(super) struct ReportPublisher {
     report_sender: ReportSender,
@@ -88,7 +89,7 @@ impl ReportPublisher {
             lost: self.shared.unmentioned.swap(0, Ordering::Relaxed),
             entries,
         };
-        let mut pause = FIRST_PAUSE;
+        let mut pause = PAUSE;
         loop {
             // A tick that nobody heard in time tells nothing.
             let lifetime = (report.entries.is_empty() && report.lost == 0).then(|| self.tick * 3);
@@ -96,8 +97,7 @@ impl ReportPublisher {
                 Ok(()) => return,
                 Err(why) => tracing::warn!(why, "alerts cannot be reported; trying again"),
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            sleep(pause.next_pause()).await;
         }
     }
 }

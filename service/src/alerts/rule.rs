@@ -5,16 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use retryrmq_operator::{
-    condition::{Condition, EvaluationError, Variables},
-    glob::{glob, topic},
-};
+use retryrmq::glob::{glob, topic};
+use retryrmq_operator::condition::{Condition, EvaluationError, Variables};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Severity, sanitize};
-use crate::{ParkedReport, QueueTrouble, redaction::Redaction};
+use crate::{ParkedReport, QueueProblemReport, redaction::Redaction};
 
 /// What makes people be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -199,7 +197,7 @@ impl RuleSet {
     }
 
     /// The verdict on a parked message.
-    pub(super) fn judge(&mut self, death: &ParkedReport) -> RuleMatch {
+    pub(super) fn evaluate(&mut self, death: &ParkedReport) -> RuleMatch {
         let mut unevaluated = 0;
         let found = self.compiled_rules.iter_mut().find_map(|compiled_rule| {
             let rule = &compiled_rule.rule;
@@ -256,7 +254,7 @@ impl RuleSet {
     }
 
     /// The verdict on a queue in trouble: a rule that asks for anything of a message does not fit.
-    pub(super) fn judge_trouble(&self, trouble: &QueueTrouble) -> RuleMatch {
+    pub(super) fn evaluate_queue_problem(&self, trouble: &QueueProblemReport) -> RuleMatch {
         let found = self
             .compiled_rules
             .iter()
@@ -396,10 +394,10 @@ mod tests {
         ] {
             let rules = [rule("mine", change), rule("rest", |_| ())];
             let mut rule_set = RuleSet::new(&rules, &[]).unwrap();
-            let verdict = rule_set.judge(&death());
+            let verdict = rule_set.evaluate(&death());
             assert_eq!(verdict.rule == "mine", fits, "{:?}", rules[0]);
         }
-        let none = RuleSet::new(&[], &[]).unwrap().judge(&death());
+        let none = RuleSet::new(&[], &[]).unwrap().evaluate(&death());
         assert_eq!(
             (none.rule.as_str(), none.severity),
             ("otherwise", Severity::Morning)
@@ -411,7 +409,7 @@ mod tests {
         let redacted = ["*password*".to_owned(), "authorization".to_owned()];
         let plain = RuleSet::new(&[rule("plain", |_| ())], &redacted)
             .unwrap()
-            .judge(&death());
+            .evaluate(&death());
         assert!(plain.fields.is_empty());
         let asks = rule("asks", |r| {
             r.body = vec![
@@ -425,7 +423,7 @@ mod tests {
         });
         let fields = RuleSet::new(&[asks], &redacted)
             .unwrap()
-            .judge(&death())
+            .evaluate(&death())
             .fields;
         let expected = [
             ("body.customer", r#"{"id":7,"password":"***"}"#),
@@ -445,12 +443,12 @@ mod tests {
 
     #[test]
     fn a_queue_in_trouble_fits_by_queue_and_kind_alone() {
-        let trouble = QueueTrouble {
+        let trouble = QueueProblemReport {
             vhost: "/".into(),
             queue: "payments.eu".into(),
             kind: "no_consumer",
             text: String::new(),
-            state: crate::TroubleState::Begun,
+            state: crate::QueueProblemState::Begun,
         };
         let rules = [
             rule("typed", |r| r.type_name = Some("*".into())),
@@ -459,7 +457,9 @@ mod tests {
                 r.severity = Severity::Wake;
             }),
         ];
-        let verdict = RuleSet::new(&rules, &[]).unwrap().judge_trouble(&trouble);
+        let verdict = RuleSet::new(&rules, &[])
+            .unwrap()
+            .evaluate_queue_problem(&trouble);
         assert_eq!(
             (verdict.rule.as_str(), verdict.severity),
             ("orphans", Severity::Wake)

@@ -13,7 +13,7 @@ use super::{ChannelCounts, Counts, GroupView, Silence};
 /// What the parts of the alerts share.
 #[derive(Debug, Default)]
 pub(super) struct SharedState {
-    pub(super) told: AtomicU64,
+    pub(super) received: AtomicU64,
     pub(super) dropped: AtomicU64,
     /// Those dropped that no report has mentioned yet.
     pub(super) unmentioned: AtomicU64,

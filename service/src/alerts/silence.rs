@@ -1,7 +1,7 @@
 //! Silences: what people do not want to be told for a while, by whom, and why.
 
 use jiff::Timestamp;
-use retryrmq_operator::glob::glob;
+use retryrmq::glob::glob;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

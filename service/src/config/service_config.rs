@@ -46,7 +46,7 @@ impl ServiceConfig {
             said.get_ref().check().map_err(fault)?;
             let orphans = file.orphans.as_ref().map(toml::Spanned::get_ref);
             if orphans.is_some_and(|watched| watched.enabled) {
-                said.get_ref().check_troubles().map_err(fault)?;
+                said.get_ref().check_queue_problems().map_err(fault)?;
             }
         }
         if let Some(said) = &file.orphans {

@@ -4,28 +4,12 @@ use std::{collections::BTreeMap, time::Duration};
 
 use retryrmq::{
     BasicProperties, DIRECT_REPLY_TO,
+    headers::{
+        self, DELAYED_CC as CC, DELAYED_FROM as FROM, DELAYED_KEY as KEY, DELAYED_UNTIL as UNTIL,
+        EXPIRATION, REPLAYS, REPLY_TO, USER_ID, WALK,
+    },
     types::{AMQPValue, FieldTable, ShortString},
 };
-
-/// The exchange that its publisher sent it to.
-const FROM: &str = "x-retry-delayed-from";
-/// The routing key that it was published with.
-const KEY: &str = "x-retry-delayed-key";
-/// When it is due, in milliseconds since 1970.
-const UNTIL: &str = "x-retry-delayed-until";
-/// The publisher's header `CC`, which would send the copy that waits elsewhere, too.
-const CC: &str = "x-retry-delayed-cc";
-/// The publisher's `expiration`, which would end the wait.
-const EXPIRATION: &str = "x-retry-expiration";
-/// The publisher's `user_id`: a broker refuses one that is not the connection's own.
-const USER: &str = "x-retry-user-id";
-
-/// The publisher's `reply_to`, if a broker refuses it from everybody else.
-const REPLY_TO: &str = "x-retry-reply-to";
-
-/// How often it was replayed. Of a message that comes back by the default exchange somebody did that; a publisher passes on what the message
-/// had that he was handling.
-const REPLAYS: &str = "x-retry-replays";
 
 /// What a publisher has sent, without what only a copy of ours says.
 pub(super) fn as_published(properties: &BasicProperties) -> BasicProperties {
@@ -109,7 +93,7 @@ pub(super) fn take_off(properties: &BasicProperties) -> BasicProperties {
     };
     let mut headers = plain.headers().clone().unwrap_or_default();
     let ms = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
-    headers.insert("x-delay".into(), AMQPValue::LongLongInt(-ms));
+    headers.insert(headers::DELAY.into(), AMQPValue::LongLongInt(-ms));
     plain.with_headers(headers)
 }
 
@@ -135,27 +119,19 @@ pub(super) fn plain(properties: &BasicProperties) -> BasicProperties {
 /// # Errors
 /// What is wrong with it, in a sentence.
 pub(super) fn delay(properties: &BasicProperties) -> Result<Option<Duration>, String> {
-    let headers = properties.headers().as_ref();
-    let Some(value) = headers.and_then(|headers| headers.inner().get("x-delay")) else {
+    let own = properties.headers().as_ref();
+    let Some(value) = own.and_then(|own| own.inner().get(headers::DELAY)) else {
         return Ok(None);
     };
     let number = match value {
-        AMQPValue::ShortShortInt(number) => i64::from(*number),
-        AMQPValue::ShortShortUInt(number) => i64::from(*number),
-        AMQPValue::ShortInt(number) => i64::from(*number),
-        AMQPValue::ShortUInt(number) => i64::from(*number),
-        AMQPValue::LongInt(number) => i64::from(*number),
-        AMQPValue::LongUInt(number) => i64::from(*number),
-        AMQPValue::LongLongInt(number) => *number,
         // What JavaScript writes for a number that is no 32-bit integer.
-        AMQPValue::Double(number) if number.fract() == 0.0 && number.abs() < 1e15 => *number as i64,
-        _ => {
-            return Err(
-                "its header `x-delay` is no whole number of milliseconds; write it as an integer"
-                    .to_owned(),
-            );
+        AMQPValue::Double(number) if number.fract() == 0.0 && number.abs() < 1e15 => {
+            Some(*number as i64)
         }
+        value => headers::integer(value),
     };
+    let number = number
+        .ok_or("its header `x-delay` is no whole number of milliseconds; write it as an integer")?;
     let Ok(ms) = u64::try_from(number) else {
         return Err(format!(
             "its header `x-delay` is {number}; a delay is not below zero. A message that was delivered has it so: leave the header out \
@@ -175,14 +151,12 @@ pub(super) fn delay(properties: &BasicProperties) -> Result<Option<Duration>, St
 /// The publisher's headers, without ours of the wait and without what the broker writes.
 fn clean(properties: &BasicProperties) -> FieldTable {
     const OURS: [&str; 4] = [FROM, KEY, UNTIL, CC];
-    const BROKERS: [&str; 3] = ["x-death", "x-delivery-count", "x-acquired-count"];
     let waited = DelayHeaders::of(properties).is_some();
     let kept = |name: &str| {
         !(OURS.contains(&name)
-            || BROKERS.contains(&name)
-            || name.starts_with("x-first-death-")
-            || name.starts_with("x-last-death-")
-            || name == "x-retry-walk"
+            || headers::is_of_death(name)
+            || headers::is_count(name)
+            || name == WALK
             // A broker takes it off before it delivers: on a delivery it is an application property of AMQP 1.0.
             || name == "BCC"
             || waited && name == EXPIRATION)
@@ -233,7 +207,7 @@ fn rebuilt(
         None => {}
     }
     if let Some(user) = properties.user_id() {
-        headers.insert(USER.into(), text(user.as_str()));
+        headers.insert(USER_ID.into(), text(user.as_str()));
     }
     if let Some(expiration) = expiration {
         copy = copy.with_expiration(expiration);
@@ -290,7 +264,7 @@ mod tests {
         assert_eq!(out.user_id(), &None);
         let headers = out.headers().clone().unwrap();
         let names: Vec<_> = headers.inner().keys().map(ShortString::as_str).collect();
-        assert_eq!(names, ["CC", "kind", "x-delay", USER]);
+        assert_eq!(names, ["CC", "kind", "x-delay", "x-retry-user-id"]);
         assert_eq!(headers.inner()["x-delay"], AMQPValue::LongLongInt(-1500));
         assert_eq!(take_off(&original), out, "by either way it is the same");
     }

@@ -7,7 +7,7 @@ use std::{
 
 use retryrmq::{
     BasicProperties, Client, Error, ErrorKind, Event, FailedMessage, Failure, Message, Outcome,
-    ParkReason, Publish, Subscription, terminal_escape,
+    ParkReason, Publish, Subscription, doubling_pause::DoublingPause, terminal_escape,
 };
 use tokio::{
     sync::watch,
@@ -36,8 +36,8 @@ use crate::{
 
 /// How often the exchanges and queues are looked for, and made where somebody deleted them.
 const LOOK: Duration = Duration::from_secs(15);
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+const PAUSE: DoublingPause =
+    DoublingPause::new(Duration::from_millis(500), Duration::from_secs(15));
 /// The most messages in flight.
 const BATCH: usize = 64;
 /// What an exchange or its queues do not take now waits for so long, and holds nobody up.
@@ -172,11 +172,10 @@ impl DelayedDispatcher {
             }
         }
         let (lost, losses) = watch::channel(0u64);
-        let begun = tokio::select! {
+        let subscription = tokio::select! {
             _ = stop.wait_for(|stop| *stop) => return,
-            begun = self.begin(&lost) => begun,
+            subscription = self.begin(&lost) => Arc::new(subscription),
         };
-        let subscription = Arc::new(begun);
         info!("messages with a delay are kept until they are due");
         let mut on_their_way = JoinSet::new();
         let mut looks = interval(LOOK);
@@ -250,9 +249,9 @@ impl DelayedDispatcher {
 
     /// Declares and consumes, trying again until it succeeds. What waits is due whatever becomes of the exchanges.
     async fn begin(&self, lost: &watch::Sender<u64>) -> Subscription {
-        let mut pause = FIRST_PAUSE;
+        let mut pause = PAUSE;
         loop {
-            let begun = async {
+            let subscribed = async {
                 self.client
                     .apply_plan(&plan(&DelayedSections::new()))
                     .await?;
@@ -274,15 +273,14 @@ impl DelayedDispatcher {
                 });
                 consumer.subscribe().await
             };
-            match begun.await {
+            match subscribed.await {
                 Ok(subscription) => {
                     self.declare_exchanges().await;
                     return subscription;
                 }
                 Err(error) => self.troubled(&error),
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            sleep(pause.next_pause()).await;
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use retryrmq::{BasicProperties, MAX_DELAY, delay_step, terminal_escape};
+use retryrmq::{BasicProperties, MAX_DELAY, delay_step, headers, terminal_escape};
 
 use super::{
     DelayedSections,
@@ -55,7 +55,7 @@ pub(super) fn order(
     let is_replay = properties
         .headers()
         .as_ref()
-        .is_some_and(|headers| headers.contains_key("x-retry-replays"));
+        .is_some_and(|headers| headers.contains_key(headers::REPLAYS));
     let mut stamp = DelayHeaders {
         from: arrival.through.to_owned(),
         key: arrival.routing_key.to_owned(),

@@ -2,7 +2,7 @@
 //! `retryrmq parked replay --audit-stream`.
 
 use jiff::Timestamp;
-use retryrmq::{Record, WaitingMessage};
+use retryrmq::{Record, WaitingMessage, headers};
 use serde::{Deserialize, Serialize};
 
 use super::who;
@@ -205,7 +205,7 @@ impl Event {
     /// The same to a message that waits in a store.
     pub(crate) fn to_stored_message(action: HistoryAction, message: &StoredMessage) -> Self {
         let id = message.draft().properties.message_id().as_ref();
-        let retries = header(message, "x-retry-count").and_then(|count| count.parse().ok());
+        let retries = header(message, headers::COUNT).and_then(|count| count.parse().ok());
         let text = |name, most| header(message, name).map(|text| cut(&text, most));
         Self {
             at: Timestamp::now(),
@@ -213,8 +213,8 @@ impl Event {
             queue: queue_of(message),
             message_id: id.map(|id| id.as_str().to_owned()),
             mark: message.id().mark(),
-            error: text("x-retry-error", ERROR),
-            error_type: text("x-retry-error-type", FIELD),
+            error: text(headers::ERROR, ERROR),
+            error_type: text(headers::ERROR_TYPE, FIELD),
             attempt: retries,
             ..Self::default()
         }

@@ -591,15 +591,15 @@ mod tests {
             index.add(&parked, at(0));
         }
         // Its lock stops the reader of the stream, and every page.
-        let begun = std::time::Instant::now();
+        let start = std::time::Instant::now();
         assert_eq!(
             index.queues(at(1))[0].parked,
             usize::try_from(MANY).unwrap()
         );
         assert!(
-            begun.elapsed() < Duration::from_secs(60), // one look at each pair takes many minutes
+            start.elapsed() < Duration::from_secs(60), // one look at each pair takes many minutes
             "{:?}",
-            begun.elapsed()
+            start.elapsed()
         );
     }
 

@@ -22,7 +22,7 @@ use std::{
 
 use jiff::Timestamp;
 use prometheus_client::{metrics::counter::Counter, registry::Registry};
-use retryrmq::{Client, StreamEntry, StreamFrom};
+use retryrmq::{Client, StreamEntry, StreamFrom, doubling_pause::DoublingPause};
 use tokio::{
     sync::watch,
     time::{Instant, sleep, timeout, timeout_at},
@@ -205,7 +205,7 @@ impl History {
             max_bytes,
             ..
         } = &self.configuration;
-        let mut pause = AGAIN;
+        let mut pause = DoublingPause::new(AGAIN, LONGEST_PAUSE);
         loop {
             match client.stream(stream, keep.0, *max_bytes).await {
                 Ok(()) => return,
@@ -213,8 +213,7 @@ impl History {
                     warn!(%error, "the stream of the history cannot be made; what happens is not written down yet");
                 }
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            sleep(pause.next_pause()).await;
         }
     }
 

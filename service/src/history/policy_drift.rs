@@ -136,9 +136,9 @@ impl PeerState {
     /// Who decides otherwise, and has said so for long enough. It counts what was said, and not the silence of one that has ended.
     fn differing(&mut self, now: Instant) -> Option<String> {
         self.forget(now);
-        let (mine, begun) = self.mine.as_ref()?;
+        let (mine, since) = self.mine.as_ref()?;
         let differs = |peer: &&Peer| {
-            let both = peer.since.max(*begun);
+            let both = peer.since.max(*since);
             peer.digest != *mine && peer.heard.saturating_duration_since(both) >= LASTED
         };
         let peer = self.others.values().find(differs)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use jiff::Timestamp;
 use prometheus_client::metrics::counter::Counter;
-use retryrmq::{BasicProperties, Client, Error, ErrorKind, Publish};
+use retryrmq::{BasicProperties, Client, Error, ErrorKind, Publish, doubling_pause::DoublingPause};
 use tokio::{
     sync::{
         mpsc::{self, Receiver, Sender},
@@ -22,8 +22,8 @@ use crate::ServiceEvent;
 const ROOM: usize = 10_000;
 /// Events that are published at a time.
 const BATCH: usize = 200;
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const PAUSE: DoublingPause =
+    DoublingPause::new(Duration::from_millis(200), Duration::from_secs(10));
 /// The property `type` of an event, as the command writes it.
 const KIND: &str = "retryrmq.audit";
 
@@ -76,7 +76,7 @@ impl Recorder {
     async fn write_all(&self, client: &Client, stream: &str, mut events: Receiver<Event>) {
         let mut batch = Vec::new();
         while events.recv_many(&mut batch, BATCH).await > 0 {
-            let mut pause = FIRST_PAUSE;
+            let mut pause = PAUSE;
             loop {
                 let faults = send(client, stream, &batch).await;
                 let Some(why) = faults.iter().flatten().next().map(ToString::to_string) else {
@@ -96,8 +96,7 @@ impl Recorder {
                 self.dropped.inc_by(lost);
                 self.pending
                     .send_modify(|count| *count -= before - batch.len());
-                sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                sleep(pause.next_pause()).await;
             }
             self.written.inc_by(batch.len() as u64);
             self.pending.send_modify(|count| *count -= batch.len());

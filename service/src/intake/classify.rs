@@ -20,7 +20,7 @@ pub(super) enum Classified {
 
 /// Judges a message by the exchange that the broker says it came through, and by its newest death. Both are the broker's word: nobody can
 /// publish to an internal exchange, and the newest death is written by the queue that the message left.
-pub(super) fn judge(delivery_exchange: &str, headers: Option<&FieldTable>) -> Classified {
+pub(super) fn classify(delivery_exchange: &str, headers: Option<&FieldTable>) -> Classified {
     if delivery_exchange != DEAD_EXCHANGE {
         return Classified::Unroutable(format!(
             "it was published straight into {INTAKE_QUEUE}, and died in no queue: let a queue dead-letter to the exchange \
@@ -102,20 +102,20 @@ mod tests {
         table
     }
 
-    fn says(verdict: &Classified, words: &str) -> bool {
-        matches!(verdict, Classified::Unroutable(why) if why.contains(words))
+    fn says(classified: &Classified, words: &str) -> bool {
+        matches!(classified, Classified::Unroutable(why) if why.contains(words))
     }
 
     #[test]
     fn only_what_died_in_a_work_queue_is_retried() {
         let orders = died_in("orders");
         assert!(matches!(
-            judge(DEAD_EXCHANGE, Some(&orders)),
+            classify(DEAD_EXCHANGE, Some(&orders)),
             Classified::Dead(death) if death.queue == "orders" && death.reason == "rejected"
         ));
         for exchange in ["", "amq.direct", "retryrmq.dead2"] {
-            let verdict = judge(exchange, Some(&orders));
-            assert!(says(&verdict, "published straight"), "{verdict:?}");
+            let classified = classify(exchange, Some(&orders));
+            assert!(says(&classified, "published straight"), "{classified:?}");
         }
         for (queue, words) in [
             ("orders.parked", "messages of orders wait or are parked"),
@@ -124,15 +124,15 @@ mod tests {
             (INTAKE_PARKED, "own queue"),
             ("", "without a readable x-death"),
         ] {
-            let verdict = judge(DEAD_EXCHANGE, Some(&died_in(queue)));
-            assert!(says(&verdict, words), "{queue}: {verdict:?}");
+            let classified = classify(DEAD_EXCHANGE, Some(&died_in(queue)));
+            assert!(says(&classified, words), "{queue}: {classified:?}");
         }
-        assert!(says(&judge(DEAD_EXCHANGE, None), "without a readable"));
+        assert!(says(&classify(DEAD_EXCHANGE, None), "without a readable"));
         for queue in [REPORTS_QUEUE, STATE_QUEUE] {
-            let verdict = judge(DEAD_EXCHANGE, Some(&died_in(queue)));
-            assert!(matches!(verdict, Classified::LetGo(_)), "{verdict:?}");
+            let classified = classify(DEAD_EXCHANGE, Some(&died_in(queue)));
+            assert!(matches!(classified, Classified::LetGo(_)), "{classified:?}");
             assert!(matches!(
-                judge("", Some(&died_in(queue))),
+                classify("", Some(&died_in(queue))),
                 Classified::Unroutable(_)
             ));
         }
@@ -144,7 +144,7 @@ mod tests {
             exchange in "[a-z.]{0,20}", queue in "\\PC{0,40}",
         ) {
             prop_assume!(exchange != DEAD_EXCHANGE);
-            prop_assert!(matches!(judge(&exchange, Some(&died_in(&queue))), Classified::Unroutable(_)));
+            prop_assert!(matches!(classify(&exchange, Some(&died_in(&queue))), Classified::Unroutable(_)));
         }
     }
 }

@@ -10,7 +10,7 @@ use tokio::{sync::watch, time::Instant};
 use tracing::{debug, info, warn};
 
 use super::{
-    classify::{Classified, judge, taken_over},
+    classify::{Classified, classify, taken_over},
     parked_event::{ParkedReporter, message_id, retry, traceparent},
     per_queue_limit::{HeldPermit, PerQueueLimit},
     retry_schedule::{FailureCause, RetryContext, RetrySchedule},
@@ -172,7 +172,7 @@ impl DeadLetterHandler {
         if message.queue() == HANDOVER_QUEUE {
             return self.take_over(message, losses).await;
         }
-        let death = match judge(message.delivery_exchange(), message.headers()) {
+        let death = match classify(message.delivery_exchange(), message.headers()) {
             Classified::Dead(death) => death,
             Classified::LetGo(death) => return self.release_for_alerts(&death),
             Classified::Unroutable(why) => {
@@ -563,8 +563,8 @@ impl DeadLetterHandler {
                 );
                 let in_store = self.store_handle.is_some() && decision.delay.is_some();
                 self.event_bus.publish(|| {
-                    let told = retry(&case.failed, decision, reason, *attempt, *delay, in_store);
-                    ServiceEvent::Retried(Box::new(told))
+                    let event = retry(&case.failed, decision, reason, *attempt, *delay, in_store);
+                    ServiceEvent::Retried(Box::new(event))
                 });
             }
             Event::Parked {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use retryrmq::{
-    BasicProperties, Decision, Event, FailedMessage, ParkReason, Record, terminal_escape,
+    BasicProperties, Decision, Event, FailedMessage, ParkReason, Record, headers, terminal_escape,
     types::{AMQPValue, FieldTable},
 };
 use retryrmq_operator::decoding::{Hints, decode, is_declared_packed};
@@ -85,8 +85,8 @@ pub(super) fn retry(
         attempt,
         delay,
         reason: reason.to_owned(),
-        error: text(decision, "x-retry-error"),
-        error_type: text(decision, "x-retry-error-type"),
+        error: text(decision, headers::ERROR),
+        error_type: text(decision, headers::ERROR_TYPE),
         fingerprint,
         mark,
         routing_key: failed.routing_key().to_owned(),
@@ -123,16 +123,14 @@ fn parked_report(
     let (mark, fingerprint) = Record::mark_and_fingerprint(failed, decision);
     let empty = FieldTable::default();
     let written = decision.properties.headers().as_ref().unwrap_or(&empty);
-    let at = match written.inner().get("x-retry-parked-at") {
+    let at = match written.inner().get(headers::PARKED_AT) {
         Some(AMQPValue::Timestamp(seconds)) => {
             Some(SystemTime::UNIX_EPOCH + Duration::from_secs(*seconds))
         }
         _ => None,
     };
-    let own = written.inner().iter().filter(|(name, _)| {
-        let name = name.as_str();
-        !name.starts_with("x-retry-")
-    });
+    let own = written.inner().iter();
+    let own = own.filter(|(name, _)| !headers::has_our_prefix(name.as_str()));
     ParkedReport {
         queue: failed.queue().to_owned(),
         reason: reason.as_str().to_owned(),
@@ -140,8 +138,8 @@ fn parked_report(
         exchange: failed.exchange().to_owned(),
         routing_key: failed.routing_key().to_owned(),
         attempt: failed.attempt(),
-        error: text(decision, "x-retry-error"),
-        error_type: text(decision, "x-retry-error-type"),
+        error: text(decision, headers::ERROR),
+        error_type: text(decision, headers::ERROR_TYPE),
         fingerprint,
         mark,
         traceparent: traceparent(failed),

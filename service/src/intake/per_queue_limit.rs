@@ -77,16 +77,16 @@ impl PerQueueLimit {
         if note_failed.len() >= MOST_TROUBLED && !note_failed.contains_key(queue) {
             note_failed.clear();
         }
-        let begun = FailingSince {
+        let new = FailingSince {
             since: now,
             heard: now,
         };
-        let trouble = note_failed.entry(queue.to_owned()).or_insert(begun);
-        if now.saturating_duration_since(trouble.heard) >= FORGOTTEN {
-            *trouble = begun;
+        let failing = note_failed.entry(queue.to_owned()).or_insert(new);
+        if now.saturating_duration_since(failing.heard) >= FORGOTTEN {
+            *failing = new;
         }
-        trouble.heard = now;
-        now.saturating_duration_since(trouble.since)
+        failing.heard = now;
+        now.saturating_duration_since(failing.since)
     }
 
     /// Something was stored for `queue`.

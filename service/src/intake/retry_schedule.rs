@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use retryrmq::ErrorKind;
+use retryrmq::{ErrorKind, doubling_pause::DoublingPause};
 
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// For what the broker will not take as it is: somebody would have to change something first.
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
@@ -93,10 +93,9 @@ impl RetrySchedule {
             FailureCause::Lasting => self.refusals >= LASTING_REFUSALS,
             FailureCause::AllAway | FailureCause::Away => false,
         };
-        let growing = (FIRST_PAUSE * 2u32.pow(self.tries.min(8))).min(LONGEST_PAUSE);
         let pause = match cause {
             FailureCause::Lasting if refuses => REFUSED_PAUSE,
-            _ => growing,
+            _ => DoublingPause::new(FIRST_PAUSE, LONGEST_PAUSE).after(self.tries),
         };
         RetryDecision {
             pause,

@@ -2,7 +2,8 @@
 
 use prometheus_client::metrics::histogram::Histogram;
 use retryrmq::{
-    BasicProperties, Client, FailedMessage, Failure, Outcome, terminal_escape, types::AMQPValue,
+    BasicProperties, Client, FailedMessage, Failure, Outcome, headers, terminal_escape,
+    types::AMQPValue,
 };
 
 use super::parked_event::ParkedReporter;
@@ -78,14 +79,13 @@ impl StorePublisher {
 
 /// The properties with which the last attempt began. What waits for its next one has the count of the one to come, which there will not be.
 fn last_attempt(properties: BasicProperties) -> BasicProperties {
-    let mut headers = properties.headers().clone().unwrap_or_default();
-    let name = "x-retry-count";
-    let Some(AMQPValue::LongLongInt(count)) = headers.inner().get(name) else {
+    let mut own = properties.headers().clone().unwrap_or_default();
+    let Some(AMQPValue::LongLongInt(count)) = own.inner().get(headers::COUNT) else {
         return properties;
     };
     let before = AMQPValue::LongLongInt((count - 1).max(0));
-    headers.insert(name.into(), before);
-    properties.with_headers(headers)
+    own.insert(headers::COUNT.into(), before);
+    properties.with_headers(own)
 }
 
 impl Sink for StorePublisher {

@@ -8,7 +8,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use retryrmq::{
-    BasicProperties, Client, Decision, FailedMessage,
+    BasicProperties, Client, Decision, FailedMessage, headers,
     types::{AMQPValue, FieldTable},
 };
 use tokio::{
@@ -119,12 +119,12 @@ impl StoreTasks {
             stopped.clone(),
             move || keep_all(Arc::clone(&kept), Arc::clone(&asked), calls),
         ));
-        let (kept, told) = (Arc::clone(store), health.clone());
+        let (kept, health_of_store) = (Arc::clone(store), health.clone());
         beside.spawn(watch_over(
             "what looks after the store",
             health.clone(),
             stopped,
-            move || monitor(Arc::clone(&kept), told.clone(), numbers.clone()),
+            move || monitor(Arc::clone(&kept), health_of_store.clone(), numbers.clone()),
         ));
         let health = health.clone();
         Self {
@@ -239,8 +239,8 @@ pub(super) fn draft(
 }
 
 fn retries(properties: &BasicProperties) -> u32 {
-    let headers = properties.headers().as_ref();
-    match headers.and_then(|headers| headers.inner().get("x-retry-count")) {
+    let own = properties.headers().as_ref();
+    match own.and_then(|own| own.inner().get(headers::COUNT)) {
         Some(AMQPValue::LongLongInt(count)) => u32::try_from(*count).unwrap_or(0),
         _ => 0,
     }
@@ -249,13 +249,13 @@ fn retries(properties: &BasicProperties) -> u32 {
 /// The properties of the original, without what the broker changes when it delivers it again. Our own copy is stamped with the time at which it
 /// was decided, so that it is another each time; the original has the time of its death, which is the broker's.
 pub(crate) fn original(properties: &BasicProperties) -> BasicProperties {
-    let Some(headers) = properties.headers() else {
+    let Some(own) = properties.headers() else {
         return properties.clone();
     };
-    let kept = headers
+    let kept = own
         .inner()
         .iter()
-        .filter(|(name, _)| !["x-delivery-count", "x-acquired-count"].contains(&name.as_str()));
+        .filter(|(name, _)| !headers::is_count(name.as_str()));
     let kept: BTreeMap<_, _> = kept
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();

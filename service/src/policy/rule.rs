@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use retryrmq::{Failure, Policy, Rule, types::FieldTable};
-use retryrmq_operator::glob::glob;
+use retryrmq::{Failure, Policy, Rule, glob::glob, types::FieldTable};
 use serde_json::{Value, json};
 
 use super::{

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use reqwest::Url;
-use retryrmq_operator::glob::glob;
+use retryrmq::glob::glob;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

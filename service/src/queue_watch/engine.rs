@@ -9,9 +9,10 @@ use std::{
 };
 
 use retryrmq::{dropped_queue, parking_queue, unreadable_queue, work_queue_of};
+use retryrmq_operator::plural::messages;
 
 use super::{Configuration, QueueView, Snapshot};
-use crate::{QueueTrouble, TroubleState};
+use crate::{QueueProblemReport, QueueProblemState};
 
 /// A queue with messages or bindings, and nobody consumes it.
 pub const NO_CONSUMER: &str = "no_consumer";
@@ -56,7 +57,7 @@ struct ProblemState {
     /// Since when it looks bad without a break.
     since: Option<Instant>,
     /// When people were told last.
-    told: Option<Instant>,
+    last_reported: Option<Instant>,
     /// When it was said last that it lasts.
     lasting: Option<Instant>,
     /// It was seen to be well since this engine began: somebody who was told by another one need worry no more.
@@ -84,13 +85,13 @@ impl Engine {
         }
     }
 
-    /// Takes a snapshot, and tells who is in trouble now and who no longer. `tell` says whether it took that: if it did not, it is told
+    /// Takes a snapshot, and tells who is in trouble now and who no longer. `report` says whether it took that: if it did not, it is told
     /// again after the next snapshot.
     pub fn on(
         &mut self,
         snapshot: &Snapshot,
         now: Instant,
-        mut tell: impl FnMut(QueueTrouble) -> bool,
+        mut report: impl FnMut(QueueProblemReport) -> bool,
     ) {
         let mut queues = std::mem::take(&mut self.queues);
         queues.retain(|queue, watched| {
@@ -99,8 +100,8 @@ impl Engine {
             }
             watched.cases.retain(|kind, case| {
                 let text = format!("the queue `{queue}` does not exist any more");
-                let may_be_open = case.told.is_some() || case.lasting.is_some();
-                may_be_open && !tell(self.trouble(queue, kind, text, TroubleState::Over))
+                let may_be_open = case.last_reported.is_some() || case.lasting.is_some();
+                may_be_open && !report(self.trouble(queue, kind, text, QueueProblemState::Over))
             });
             !watched.cases.is_empty()
         });
@@ -127,7 +128,7 @@ impl Engine {
             watched.seen = now;
             for (kind, look) in self.check_queue(queue, *view, snapshot, watched, now) {
                 let case = watched.cases.entry(kind).or_default();
-                self.judge(queue, kind, look, case, now, &mut tell);
+                self.update_case(queue, kind, look, case, now, &mut report);
             }
         }
         self.queues = queues;
@@ -241,7 +242,7 @@ impl Engine {
         let growth = size.saturating_sub(least);
         if growth >= self.configuration.parked_growth {
             let case = watched.cases.get(PARKING_GROWS);
-            if case.is_none_or(|case| case.told.is_none()) {
+            if case.is_none_or(|case| case.last_reported.is_none()) {
                 watched.size_before = Some(least);
             }
             let text = format!(
@@ -259,41 +260,44 @@ impl Engine {
         })
     }
 
-    fn judge(
+    fn update_case(
         &self,
         queue: &str,
         kind: &'static str,
         look: QueueHealth,
         case: &mut ProblemState,
         now: Instant,
-        tell: &mut impl FnMut(QueueTrouble) -> bool,
+        report: &mut impl FnMut(QueueProblemReport) -> bool,
     ) {
-        let is_due = |told: Option<Instant>| {
-            told.is_none_or(|told| now.saturating_duration_since(told) >= AGAIN)
+        let is_due = |last: Option<Instant>| {
+            last.is_none_or(|last| now.saturating_duration_since(last) >= AGAIN)
         };
         match look {
             QueueHealth::Well => {
                 case.since = None;
-                let is_news = case.told.is_some() || !case.was_well;
+                let is_news = case.last_reported.is_some() || !case.was_well;
                 let text = || format!("the queue `{queue}` is well again");
-                if is_news && tell(self.trouble(queue, kind, text(), TroubleState::Over)) {
-                    (case.told, case.lasting, case.was_well) = (None, None, true);
+                if is_news && report(self.trouble(queue, kind, text(), QueueProblemState::Over)) {
+                    (case.last_reported, case.lasting, case.was_well) = (None, None, true);
                 }
             }
             QueueHealth::Lasting(text) => {
                 case.since = None;
                 let is_due = is_due(case.lasting);
-                if is_due && tell(self.trouble(queue, kind, text, TroubleState::Lasting)) {
+                if is_due && report(self.trouble(queue, kind, text, QueueProblemState::Lasting)) {
                     (case.lasting, case.was_well) = (Some(now), false);
                 }
             }
             QueueHealth::Bad(text, time_limit) => {
                 let since = *case.since.get_or_insert(now);
-                let lasts =
-                    now.saturating_duration_since(since) >= time_limit || case.told.is_some();
-                let is_news = is_due(case.told);
-                if lasts && is_news && tell(self.trouble(queue, kind, text, TroubleState::Begun)) {
-                    case.told = Some(now);
+                let lasts = now.saturating_duration_since(since) >= time_limit
+                    || case.last_reported.is_some();
+                let is_news = is_due(case.last_reported);
+                if lasts
+                    && is_news
+                    && report(self.trouble(queue, kind, text, QueueProblemState::Begun))
+                {
+                    case.last_reported = Some(now);
                 }
             }
         }
@@ -304,23 +308,15 @@ impl Engine {
         queue: &str,
         kind: &'static str,
         text: String,
-        state: TroubleState,
-    ) -> QueueTrouble {
-        QueueTrouble {
+        state: QueueProblemState,
+    ) -> QueueProblemReport {
+        QueueProblemReport {
             vhost: self.vhost.clone(),
             queue: queue.to_owned(),
             kind,
             text,
             state,
         }
-    }
-}
-
-/// `1 message`, `2 messages`.
-fn messages(count: u64) -> String {
-    match count {
-        1 => "1 message".to_owned(),
-        count => format!("{count} messages"),
     }
 }
 
@@ -387,11 +383,11 @@ mod tests {
         }
     }
 
-    fn name(trouble: &QueueTrouble) -> String {
+    fn name(trouble: &QueueProblemReport) -> String {
         let mark = match trouble.state {
-            TroubleState::Begun => '+',
-            TroubleState::Lasting => '=',
-            TroubleState::Over => '-',
+            QueueProblemState::Begun => '+',
+            QueueProblemState::Lasting => '=',
+            QueueProblemState::Over => '-',
         };
         format!("{mark}{}:{}", trouble.queue, trouble.kind)
     }
@@ -623,7 +619,7 @@ mod tests {
             let configuration = Configuration { after: ConfigDuration::minutes(5), ..Configuration::default() };
             let mut engine = Engine::new(configuration, "/", Vec::new());
             let mut at = Instant::now();
-            let (mut told, mut bad_since): (Option<Instant>, Option<Instant>) = (None, None);
+            let (mut last_reported, mut bad_since): (Option<Instant>, Option<Instant>) = (None, None);
             let mut last = at;
             for (ready, consumers, seconds, works) in looks {
                 at += Duration::from_secs(seconds);
@@ -645,19 +641,19 @@ mod tests {
                     true
                 });
                 for trouble in troubles {
-                    if trouble.state == TroubleState::Over {
+                    if trouble.state == QueueProblemState::Over {
                         prop_assert!(!is_bad);
-                        told = None;
+                        last_reported = None;
                     } else {
                         prop_assert!(is_bad);
-                        match told {
+                        match last_reported {
                             None => prop_assert!(at - since >= Duration::from_secs(300)),
                             Some(before) => prop_assert!(at - before >= AGAIN),
                         }
-                        told = Some(at);
+                        last_reported = Some(at);
                     }
                 }
-                prop_assert!(is_bad || told.is_none());
+                prop_assert!(is_bad || last_reported.is_none());
             }
         }
     }

@@ -21,7 +21,7 @@ use super::{
     Configuration, Engine, Snapshot,
     source::{self, Prometheus},
 };
-use crate::{QueueTrouble, TroubleState};
+use crate::{QueueProblemReport, QueueProblemState};
 
 /// One look may take so long; then it has failed.
 const TIME_LIMIT: Duration = Duration::from_secs(120);
@@ -115,7 +115,7 @@ impl Watch {
         management: Option<ManagementFactory>,
         own: Vec<String>,
         configuration: &Configuration,
-        tell: impl Fn(QueueTrouble) -> bool + Send + Sync + 'static,
+        report: impl Fn(QueueProblemReport) -> bool + Send + Sync + 'static,
     ) -> Result<Self, String> {
         configuration.check()?;
         let counts = Arc::new(WatchState::default());
@@ -155,8 +155,8 @@ impl Watch {
                         counted.queues.store(queues, Ordering::Relaxed);
                         *lock(&counted.parked) = parked(&snapshot);
                         engine.on(&snapshot, Instant::now(), |trouble| {
-                            let raised = u64::from(trouble.state == TroubleState::Begun);
-                            let is_taken = tell(trouble);
+                            let raised = u64::from(trouble.state == QueueProblemState::Begun);
+                            let is_taken = report(trouble);
                             if is_taken {
                                 counted.raised.fetch_add(raised, Ordering::Relaxed);
                             }
@@ -283,8 +283,8 @@ mod tests {
     async fn a_file_that_never_answers_holds_up_one_thread_and_nobody_else() {
         let (open, opened) = std::sync::mpsc::channel::<()>();
         let opened = std::sync::Mutex::new(opened);
-        let begun = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&begun);
+        let started = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&started);
         let api = move || {
             counted.fetch_add(1, Ordering::Relaxed);
             let _ = opened.lock().map(|opened| opened.recv());
@@ -295,7 +295,7 @@ mod tests {
             let why = maker.make().await.err().unwrap();
             assert!(why.contains("does not answer"), "{why}");
         }
-        assert_eq!(begun.load(Ordering::Relaxed), 1);
+        assert_eq!(started.load(Ordering::Relaxed), 1);
         drop(open);
         while maker.make().await.err().unwrap() != "opened" {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -16,7 +16,7 @@ use super::configuration::{Configuration, Role, Token};
 /// The cookie of somebody who signed in with a token.
 pub(super) const SESSION: &str = "retryrmq_session";
 
-/// Somebody who may see the page.
+/// A user who may see the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct User {
     pub(super) name: String,
@@ -25,14 +25,14 @@ pub(super) struct User {
     pub(super) has_session: bool,
 }
 
-/// Whether somebody comes in.
+/// The result of checking who sent a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SignInResult {
-    /// They do.
+    /// A known user.
     Known(User),
-    /// They have to sign in first.
+    /// The user has to sign in first.
     SignIn,
-    /// They do not, and that is why.
+    /// Access is denied, for this reason.
     Refused(&'static str),
 }
 
@@ -53,7 +53,7 @@ pub(super) fn entry(
     {
         // One of them may be the browser's own.
         return SignInResult::Refused(
-            "The proxy said twice who you are: let it replace these headers, and not add to those of the browser.",
+            "The proxy sent the user or the groups twice. Configure it to replace these headers of the browser, not to add its own.",
         );
     }
     if let Some(proxy) = &page.proxy
@@ -71,7 +71,7 @@ pub(super) fn entry(
                 has_session: false,
             }),
             None => SignInResult::Refused(
-                "You are signed in, and none of your groups has a role in [page.proxy] of the policy file.",
+                "You are signed in, but none of your groups has a role in [page.proxy] of the policy file.",
             ),
         };
     }
@@ -81,12 +81,12 @@ pub(super) fn entry(
     }
     if page.proxy.is_some() {
         return SignInResult::Refused(
-            "The page is shown to those whom the proxy has signed in; this request did not come by way of it.",
+            "Sign in through the proxy. This request did not come through it, or names no user.",
         );
     }
     // An address of this machine proves nothing: a proxy here speaks for people who may be anywhere.
     SignInResult::Refused(
-        "This page is turned off, because nobody has said who may see it: add [[page.tokens]] or [page.proxy] to the policy file.",
+        "This page is turned off because no users are configured. Add [[page.tokens]] or [page.proxy] to the policy file.",
     )
 }
 
@@ -110,14 +110,14 @@ pub(super) fn bearer<'h>(
     if !scheme.eq_ignore_ascii_case("bearer") {
         return None;
     }
-    // Of two nobody knows which one is meant: the empty one is nobody's.
+    // Two tokens are ambiguous: an empty one matches none.
     Some(all.next().map_or(token.trim(), |_| ""))
 }
 
-/// The one whose token this is.
+/// The configured token that equals this one.
 ///
 /// # Errors
-/// It is none of those that can be read now, and others cannot be read.
+/// No token that can be read equals it, and others cannot be read.
 pub(super) fn with_token<'c>(
     page: &'c Configuration,
     said: &str,
@@ -135,7 +135,7 @@ pub(super) fn with_token<'c>(
             }
             Ok(None) => {}
             Err(error) => {
-                warn!(name = token.name, %error, "the file of a token of the page cannot be read");
+                warn!(name = token.name, %error, "cannot read the file of a page token");
                 unreadable = true;
             }
         }
@@ -146,7 +146,7 @@ pub(super) fn with_token<'c>(
     }
 }
 
-/// The file of a token cannot be read now: nobody knows whether a token is wrong.
+/// The file of a token cannot be read now, so a token cannot be called wrong.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unreadable;
 

@@ -2,11 +2,8 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use retryrmq::{BasicProperties, terminal_escape, types::FieldTable};
-use retryrmq_operator::{
-    decoding::{Decoded, Format, Hints, decode},
-    glob::glob,
-};
+use retryrmq::{BasicProperties, glob::glob, headers, terminal_escape, types::FieldTable};
+use retryrmq_operator::decoding::{Decoded, Format, Hints, decode};
 use serde_json::Value;
 
 use super::configuration::{Configuration, Mask};
@@ -113,7 +110,7 @@ impl QueueMasks {
         if self.body {
             return ShownBody {
                 size: body.len(),
-                remark: "Bodies of this queue are hidden from you.".to_owned(),
+                remark: "The policy file hides the bodies of this queue.".to_owned(),
                 ..ShownBody::default()
             };
         }
@@ -132,7 +129,7 @@ impl QueueMasks {
         let format = Some(decoded.format.name());
         let mut remark = match &decoded.truncation {
             Some(end) => format!(
-                "It breaks off in {} at byte {}: {}",
+                "Incomplete {}, ends at byte {}: {}",
                 end.within,
                 end.byte,
                 terminal_escape::line(&end.why)
@@ -143,7 +140,7 @@ impl QueueMasks {
             (_, Format::ProtobufWire | Format::Binary)
                 if !self.names.is_empty() || !self.fields.is_empty() =>
             {
-                remark = "Its fields, if it has some, have no names without a schema: nobody can tell what is secret in it, so it is hidden. `retryrmq parked show` shows it.".to_owned();
+                remark = "Hidden: without a schema its fields have no names, so secrets in it cannot be masked. `retryrmq parked show` shows it.".to_owned();
                 String::new()
             }
             (Some(structured @ (Value::Object(_) | Value::Array(_))), _)
@@ -158,12 +155,12 @@ impl QueueMasks {
             }
             // A rule names fields, and here are none: what it means to hide may stand anywhere.
             _ if !self.fields.is_empty() => {
-                remark = "It has no fields to mask, and the policy file masks fields of this queue: so it is hidden.".to_owned();
+                remark = "Hidden: the policy file masks fields of this queue, and this body has no fields.".to_owned();
                 String::new()
             }
             _ if !self.names.is_empty() && is_almost_json(&decoded) => {
                 remark = format!(
-                    "It would be JSON, and is none{}: nobody can tell what is secret in it, so it is hidden. `retryrmq parked show` shows it.",
+                    "Hidden: it looks like JSON but is not valid{}, so secrets in it cannot be masked. `retryrmq parked show` shows it.",
                     match &decoded.truncation {
                         Some(end) => format!(" (byte {})", end.byte),
                         None => String::new(),
@@ -181,7 +178,7 @@ impl QueueMasks {
             (None, _) => match std::str::from_utf8(&decoded.bytes) {
                 Ok(text) => terminal_escape::block(text).into_owned(),
                 Err(_) => {
-                    remark = "These bytes are nothing known here; `retryrmq parked show` shows them, with a schema if they need one.".to_owned();
+                    remark = "Unknown format. `retryrmq parked show` shows the bytes, or decodes them with a schema.".to_owned();
                     String::new()
                 }
             },
@@ -239,10 +236,7 @@ fn is_almost_json(decoded: &Decoded<'_>) -> bool {
 }
 
 fn is_ours(name: &str) -> bool {
-    name.starts_with("x-retry-")
-        || name.starts_with("x-first-death-")
-        || name.starts_with("x-last-death-")
-        || matches!(name, "x-death" | "x-delivery-count" | "x-acquired-count")
+    headers::has_our_prefix(name) || headers::is_of_death(name) || headers::is_count(name)
 }
 
 fn cut(text: &str, most: usize) -> String {
@@ -321,7 +315,7 @@ mod tests {
         ] {
             let hidden = shown("orders", body.as_bytes());
             assert_eq!(hidden.text, "", "{body}");
-            assert!(hidden.remark.contains("is none"), "{body}: {hidden:?}");
+            assert!(hidden.remark.contains("not valid"), "{body}: {hidden:?}");
         }
         let said = plain.clone().with_content_type("application/json".into());
         let open = QueueMasks::of(&page, "orders", "orders");

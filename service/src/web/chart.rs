@@ -1,6 +1,7 @@
 //! Failures of the last day, an hour a bar, as numbers for an SVG.
 
 use jiff::{Timestamp, ToSpan, tz::TimeZone};
+use retryrmq_operator::plural;
 
 use crate::history::IntervalCounts;
 
@@ -88,10 +89,7 @@ impl Chart {
             top,
             sentence: format!(
                 "In the last 24 hours {} failed: {} retried, {} parked, {} dropped.",
-                match all.failed() {
-                    1 => "1 attempt".to_owned(),
-                    count => format!("{count} attempts"),
-                },
+                plural::counted(all.failed(), "attempt"),
                 all.retried,
                 all.parked,
                 all.dropped

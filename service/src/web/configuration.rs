@@ -66,7 +66,7 @@ pub struct Token {
 pub enum Role {
     /// See everything but what is masked.
     Reader,
-    /// Replay, cancel, silence, look through a parking queue.
+    /// Replay, cancel, silence, scan a parking queue.
     Operator,
     /// Drop.
     Admin,

@@ -74,11 +74,11 @@ impl JobRequest {
     pub(super) fn kind(&self, author: &str, stage: Stage) -> Result<JobKind, Refusal> {
         if self.queue.is_empty() || self.queue.len() > LONGEST_NAME {
             return Err(Refusal::invalid(
-                "No queue is named: a name has 1 to 255 bytes.",
+                "The name of the queue must have 1 to 255 bytes.",
             ));
         }
         let named = |make: fn(Vec<String>) -> JobKind| match (self.marks.is_empty(), stage) {
-            (true, Stage::Complete) => Err(Refusal::invalid("No message was chosen.")),
+            (true, Stage::Complete) => Err(Refusal::invalid("No message is selected.")),
             _ => Ok(make(self.marks.clone())),
         };
         match self.action.as_str() {
@@ -87,11 +87,11 @@ impl JobRequest {
             "restore" => named(JobKind::Restore),
             "cancel" => named(JobKind::Cancel),
             "flush" => named(JobKind::Flush),
-            "look" => Ok(JobKind::Look),
+            "scan" => Ok(JobKind::Scan),
             "search" => match self.text.trim() {
                 text if (3..=200).contains(&text.len()) => Ok(JobKind::Search(text.to_owned())),
                 _ => Err(Refusal::invalid(
-                    "What is looked for must have 3 to 200 bytes.",
+                    "The search text must have 3 to 200 bytes.",
                 )),
             },
             "close" if is_group(&self.group) => Ok(JobKind::Close {
@@ -99,11 +99,11 @@ impl JobRequest {
                 fingerprint: self.fingerprint.chars().take(100).collect(),
             }),
             "close" => Err(Refusal::invalid(
-                "No incident is named: its group has 16 hexadecimal digits.",
+                "The group of an incident has 16 hexadecimal digits.",
             )),
             "silence" if stage == Stage::Choosing => Ok(JobKind::Silence(Silence::default())),
             "silence" => self.silence(author),
-            _ => Err(Refusal::invalid("Nothing says what to do.")),
+            _ => Err(Refusal::invalid("Unknown action.")),
         }
     }
 
@@ -112,10 +112,14 @@ impl JobRequest {
         let length = length
             .ok()
             .filter(|length| *length <= LONGEST)
-            .ok_or_else(|| Refusal::invalid("How long? Say it as 1h, 8h, 1d or 7d, up to 90d."))?;
+            .ok_or_else(|| {
+                Refusal::invalid("A silence lasts 1h, 8h, 1d, 7d or another duration up to 90d.")
+            })?;
         // Without one it would be the whole queue that nobody hears of.
         if self.fingerprint.is_empty() {
-            return Err(Refusal::invalid("No group is named by its fingerprint."));
+            return Err(Refusal::invalid(
+                "A silence needs the fingerprint of a group.",
+            ));
         }
         let silence = Silence {
             id: "page".to_owned(), // the job's takes its place
@@ -153,9 +157,9 @@ fn check_incident(page: &Page, queue: &str, work: &JobKind) -> Result<(), Refusa
     };
     let mut incidents = queue_lists::incidents(page, None).into_iter();
     match incidents.find(|incident| incident.id == *group) {
-        Some(incident) if !is_of_queue(&incident) => Err(Refusal::invalid(
-            "This incident is one of another queue: name its own.",
-        )),
+        Some(incident) if !is_of_queue(&incident) => {
+            Err(Refusal::invalid("This incident belongs to another queue."))
+        }
         _ => Ok(()),
     }
 }
@@ -216,7 +220,7 @@ pub(super) async fn preview(
         };
         return Err(Refusal::new(
             refuse,
-            "No message was chosen: name some, or look through the queue first so that its messages are known by name.",
+            "No message is selected. Select some, or scan the parking queue first to list its messages.",
         ));
     }
     let chosen: HashSet<&str> = work
@@ -271,7 +275,7 @@ pub(super) fn begin(
     if work.is_counted() && count != Some(work.count()) {
         let count = work.count();
         return Err(Refusal::invalid(format!(
-            "Nothing was dropped: to drop {count} messages, type {count}. Go back, and do it once more."
+            "Nothing was dropped. To drop {count} messages, go back and type {count}."
         )));
     }
     check_incident(page, queue, &work)?;

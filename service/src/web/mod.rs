@@ -110,7 +110,7 @@ impl Page {
 
     fn client(&self) -> Result<Client, Refusal> {
         let client = self.health.client();
-        client.ok_or_else(|| Refusal::unavailable("The broker has not been reached yet."))
+        client.ok_or_else(|| Refusal::unavailable("Not connected to the broker yet."))
     }
 }
 
@@ -159,11 +159,11 @@ async fn limit_requests(
     match places.try_acquire() {
         Ok(_place) => next.run(request).await,
         Err(_) if request.uri().path().starts_with(api::ROOT) => {
-            let why = "Too many requests are being answered. Try again in a moment.";
+            let why = "Too many requests at a time. Try again in a moment.";
             api::Problem::new(RefusalKind::Unavailable, why).into_response()
         }
         Err(_) => {
-            let why = "Too many requests are being answered. Load the page again in a moment.\n";
+            let why = "Too many requests at a time. Reload the page in a moment.\n";
             (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")], why).into_response()
         }
     }

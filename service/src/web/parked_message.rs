@@ -28,7 +28,7 @@ pub(super) async fn parked_message(
     let marks = marks(mark);
     let [mark] = marks.as_slice() else {
         return Err(Refusal::not_found(
-            "A message is named by 16 hexadecimal digits.",
+            "The mark of a message has 16 hexadecimal digits.",
         ));
     };
     let client = page.client()?;
@@ -38,7 +38,7 @@ pub(super) async fn parked_message(
     let is_packed = is_packed(message.properties());
     let Some(reserved) = page.memory.to_decode(message.body(), is_packed).await else {
         return Err(Refusal::unavailable(
-            "Other bodies are being decoded, and take all the memory that there is for it. Load the page again in a moment.",
+            "The memory for decoding bodies is in use. Reload the page in a moment.",
         ));
     };
     // Decoding a large body takes its time.

@@ -20,13 +20,13 @@ pub(super) struct PastJob {
 
 impl PastJob {
     /// # Errors
-    /// The history knows of nothing that it did.
+    /// The history has nothing about it.
     pub(super) fn find(page: &Page, id: &str) -> Result<Self, Refusal> {
         let is_of_job = |action: &Event| action.job.as_deref() == Some(id);
         let actions = page.history.index().actions(is_of_job, usize::MAX);
         let Some(last) = actions.first().map(Arc::clone) else {
             return Err(Refusal::not_found(
-                "The history knows of nothing that this job did. It may run in another service: load this page again in a moment.",
+                "The history has nothing about this job. It may be running in another replica: reload this page in a moment.",
             ));
         };
         Ok(Self {

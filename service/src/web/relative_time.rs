@@ -1,6 +1,9 @@
 //! A time as people read it.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
+use retryrmq_operator::rough_duration::rough_duration;
 
 /// A time, and how long ago or ahead it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,25 +16,17 @@ pub(super) struct RelativeTime {
 impl RelativeTime {
     pub(super) fn of(at: Timestamp, now: Timestamp) -> Self {
         let seconds = now.as_second() - at.as_second();
+        let length = Duration::from_secs(seconds.unsigned_abs());
         let text = match seconds {
             0 => "now".to_owned(),
-            1.. => format!("{} ago", length(seconds)),
-            _ => format!("in {}", length(-seconds)),
+            1.. => format!("{} ago", rough_duration(length)),
+            _ => format!("in {}", rough_duration(length)),
         };
         let iso = Timestamp::from_second(at.as_second()).unwrap_or(at);
         Self {
             iso: iso.to_string(),
             text,
         }
-    }
-}
-
-fn length(seconds: i64) -> String {
-    match seconds {
-        ..90 => format!("{seconds} s"),
-        90..5_400 => format!("{} min", (seconds + 30) / 60),
-        5_400..172_800 => format!("{} h", (seconds + 1_800) / 3_600),
-        _ => format!("{} days", (seconds + 43_200) / 86_400),
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) struct RequestContext {
     path: String,
 }
 
-/// What stands around every page.
+/// Page layout.
 #[derive(Debug)]
 pub(super) struct Layout {
     pub(super) title: String,
@@ -72,10 +72,9 @@ impl Layout {
     }
 }
 
-pub(super) const MAY_NOT: &str =
-    "You may look at this, and not do that: your role does not allow it.";
+pub(super) const MAY_NOT: &str = "You may view this, but your role does not allow this action.";
 
-/// What people are told where there is nothing else to show.
+/// A page that is only a message.
 #[derive(Template)]
 #[template(path = "sentence.html")]
 struct MessagePage<'s> {
@@ -114,7 +113,7 @@ impl FromRequestParts<Page> for WebRequest {
             SignInResult::SignIn => Err(context.refuse(
                 None,
                 StatusCode::UNAUTHORIZED,
-                "Your session is over: sign in again, and then do it once more.",
+                "Your session has expired. Sign in, then try again.",
             )),
             SignInResult::Refused(why) => Err(context.refuse(None, StatusCode::FORBIDDEN, why)),
         }
@@ -192,7 +191,7 @@ impl RequestContext {
         let text = match page.render() {
             Ok(text) => text,
             Err(error) => {
-                tracing::error!(%error, "a page cannot be made");
+                tracing::error!(%error, "cannot render a page");
                 return StatusCode::INTERNAL_SERVER_ERROR.into_response();
             }
         };
@@ -251,7 +250,7 @@ impl RequestContext {
             word: String::new(),
             refresh: Some(0),
         };
-        let sentence = "A link of another site leads here.";
+        let sentence = "You followed a link from another site.";
         let again = Some(self.path.as_str());
         self.page(
             StatusCode::OK,
@@ -309,12 +308,12 @@ impl WebRequest {
         self.refuse(refusal.kind.status(), &refusal.sentence)
     }
 
-    /// Has whoever came by another site ask for the page once more, from here.
+    /// Asks a user who came from another site to open the page again from here.
     pub(super) fn ask_again(&self) -> Response {
         self.context.say(
             Some(&self.web_user),
             StatusCode::FORBIDDEN,
-            "Another site has asked for this page, which looks into a queue to draw itself.",
+            "Another site requested this page, which reads from a queue. It opens only if you ask for it yourself.",
             Some(&self.context.path),
         )
     }
@@ -327,7 +326,7 @@ impl WebRequest {
         if !self.context.is_ours(word) {
             return Err(Box::new(self.refuse(
                 StatusCode::FORBIDDEN,
-                "This form did not come from this page, or its cookie is gone. Load the page again, and do it once more.",
+                "This form is not from this page, or its cookie is gone. Reload the page and try again.",
             )));
         }
         if self.web_user.role < role {

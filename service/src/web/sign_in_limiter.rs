@@ -60,14 +60,14 @@ impl Fault {
         match self {
             Self::Wrong | Self::WrongAgain => Refusal::new(
                 RefusalKind::Unauthorized,
-                "This token is nobody's: send one of [[page.tokens]].",
+                "Unknown token: send one of [[page.tokens]].",
             ),
             Self::TooManyTries => Refusal::new(
                 RefusalKind::TooManyTries,
                 "Too many wrong tokens came from your address. Try again in a few seconds.",
             ),
             Self::Unreadable => Refusal::unavailable(
-                "The file of a token cannot be read: nobody knows whose this one is. Try again in a moment.",
+                "A token file cannot be read, so this token cannot be checked. Try again in a moment.",
             ),
         }
     }

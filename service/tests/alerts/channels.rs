@@ -403,7 +403,7 @@ async fn a_storm_never_blocks_and_what_is_lost_is_counted() {
     .await;
     let counts = alerting.counts();
     assert!(counts.groups <= 51 && counts.ungrouped > 0 && counts.lost <= counts.dropped);
-    assert_eq!(counts.told, many);
+    assert_eq!(counts.received, many);
 }
 
 #[tokio::test]

@@ -6,17 +6,17 @@ use retryrmq::Client;
 use retryrmq_harness::{QueueType, Vhost, eventually, free_port, on_brokers};
 use retryrmq_operator::management::{Address, Management};
 use retryrmq_serve::{
-    QueueTrouble, TroubleState,
+    QueueProblemReport, QueueProblemState,
     queue_watch::{Configuration, ManagementFactory, Watch},
 };
 
 use crate::DEADLINE;
 
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<QueueTrouble>>>);
+struct Told(Arc<Mutex<Vec<QueueProblemReport>>>);
 
 impl Told {
-    fn tell(&self) -> impl Fn(QueueTrouble) -> bool + Send + Sync + 'static {
+    fn tell(&self) -> impl Fn(QueueProblemReport) -> bool + Send + Sync + 'static {
         let told = self.clone();
         move |trouble| {
             told.0.lock().unwrap().push(trouble);
@@ -31,13 +31,13 @@ impl Told {
         for trouble in self.0.lock().unwrap().iter() {
             let name = format!("{}:{}", trouble.queue, trouble.kind);
             match trouble.state {
-                TroubleState::Lasting => {}
-                TroubleState::Begun => {
+                QueueProblemState::Lasting => {}
+                QueueProblemState::Begun => {
                     raised.insert(name.clone());
                     story.push(format!("+{name}"));
                 }
-                TroubleState::Over if raised.contains(&name) => story.push(format!("-{name}")),
-                TroubleState::Over => {}
+                QueueProblemState::Over if raised.contains(&name) => story.push(format!("-{name}")),
+                QueueProblemState::Over => {}
             }
         }
         story

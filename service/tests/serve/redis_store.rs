@@ -871,7 +871,7 @@ async fn the_page_lists_brings_back_and_parks_what_waits_in_the_store() {
         })
         .await;
         let page = olga.does(&flush).await.1;
-        assert!(page.contains("it does not wait any more"), "{page}");
+        assert!(page.contains("no longer waiting"), "{page}");
         assert!(replica.end().await.success());
     })
     .await;
@@ -921,7 +921,7 @@ async fn the_page_says_of_each_message_whether_it_waits_in_the_broker_or_in_the_
         assert_eq!((place(&page, "early"), place(&page, "late")), ("broker", "store"));
         let of_orders = [
             "<b>1</b> waiting in the store",
-            "<b>1</b> waiting in the broker, as the history says",
+            "<b>1</b> waiting in the broker, according to the history",
         ];
         olga.sees("/queues/orders", &of_orders).await;
         let split = "2 <small>1 in the store, 1 in the broker</small>";
@@ -940,12 +940,12 @@ async fn the_page_says_of_each_message_whether_it_waits_in_the_broker_or_in_the_
         ];
         let page = olga.sees("/waiting", &listed).await;
         assert_eq!(place(&page, "straight"), "store");
-        let counted = ["<b>2</b> waiting in the store", "published with a delay for this queue"];
+        let counted = ["<b>2</b> waiting in the store", "delayed messages for this queue"];
         olga.sees("/queues/orders", &counted).await;
         let counted = ["<b>1</b> waiting in the store", "These go to exchanges."];
         olga.sees("/queues/retryrmq.delayed", &counted).await;
         let page = olga.sees("/", &[">retryrmq.delayed</a>"]).await;
-        assert!(page.contains("Messages with a delay count with the queue"), "{page}");
+        assert!(page.contains("Delayed messages are counted under their target queue"), "{page}");
 
         // What waits in the broker is brought back from there.
         let page = olga.get("/waiting").await.body;

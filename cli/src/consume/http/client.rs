@@ -1,13 +1,10 @@
 //! The HTTP client: HTTP/1.1 with keep-alive, HTTP/2 where TLS agrees on it, and TLS by rustls.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{path::Path, time::Duration};
 
 use reqwest::{Client, redirect::Policy};
-use rustls::{
-    ClientConfig, RootCertStore,
-    crypto::ring,
-    pki_types::{CertificateDer, pem::PemObject},
-};
+use retryrmq_operator::tls;
+use rustls::{ClientConfig, RootCertStore};
 
 use crate::error::CliError;
 
@@ -34,7 +31,7 @@ pub(super) struct HttpClientConfig<'a> {
 pub(super) fn make(client_config: &HttpClientConfig<'_>) -> Result<Client, CliError> {
     let mut builder = Client::builder()
         .user_agent(concat!("retryrmq/", env!("CARGO_PKG_VERSION")))
-        .tls_backend_preconfigured(tls(client_config)?)
+        .tls_backend_preconfigured(tls_config(client_config)?)
         .redirect(Policy::none()) // by `redirect`, with the body
         .no_proxy()
         .connect_timeout(CONNECT.min(client_config.timeout))
@@ -47,39 +44,19 @@ pub(super) fn make(client_config: &HttpClientConfig<'_>) -> Result<Client, CliEr
     })
 }
 
-fn tls(client_config: &HttpClientConfig<'_>) -> Result<ClientConfig, CliError> {
-    let mut roots = RootCertStore::empty();
-    match client_config.ca {
-        Some(file) => {
-            let bad = |why: String| CliError::usage(format!("--http-ca {}: {why}", file.display()));
-            let certificates = CertificateDer::pem_file_iter(file)
-                .map_err(|why| bad(format!("it cannot be read: {why}")))?;
-            for certificate in certificates {
-                let certificate =
-                    certificate.map_err(|why| bad(format!("it is no PEM file: {why}")))?;
-                roots
-                    .add(certificate)
-                    .map_err(|why| bad(format!("it holds a bad certificate: {why}")))?;
-            }
-            if roots.is_empty() {
-                return Err(bad("it holds no certificate".to_owned()));
-            }
-        }
-        None if client_config.is_tls => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            if roots.is_empty() {
-                return Err(CliError::usage(
-                    "this system has no root certificates; name a CA file with --http-ca",
-                ));
-            }
-        }
-        None => {}
+fn tls_config(client_config: &HttpClientConfig<'_>) -> Result<ClientConfig, CliError> {
+    let roots = match client_config.ca {
+        Some(file) => tls::roots_of(file)
+            .map_err(|why| CliError::usage(format!("--http-ca {}: {why}", file.display())))?,
+        None if client_config.is_tls => tls::system_roots(),
+        None => RootCertStore::empty(),
+    };
+    if client_config.is_tls && roots.is_empty() {
+        return Err(CliError::usage(
+            "this system has no root certificates; name a CA file with --http-ca",
+        ));
     }
-    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|why| CliError::failed(format!("this build has no TLS versions: {why}")))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let mut config = tls::client_config(roots).map_err(CliError::failed)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }

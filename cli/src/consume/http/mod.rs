@@ -27,6 +27,7 @@ use reqwest::{
     header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderValue},
 };
 use retryrmq::{Failure, Outcome, format_duration};
+use retryrmq_operator::webhook_signature;
 use tokio::{
     sync::watch,
     time::{Instant, timeout, timeout_at},
@@ -214,7 +215,8 @@ impl Endpoint {
         }
         if let Some(sign) = &self.sign {
             let id = signature::id(id);
-            signature::sign(&mut headers, &sign.now(), &id, SystemTime::now(), body);
+            let keys = sign.now();
+            webhook_signature::sign(&mut headers, keys.keys(), &id, SystemTime::now(), body);
         }
         if body.is_empty() {
             // The client leaves it out, and some servers insist on it (RFC 9110, 8.6).

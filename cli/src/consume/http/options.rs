@@ -9,6 +9,7 @@ use reqwest::{
     StatusCode, Url,
     header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue},
 };
+use retryrmq_operator::webhook_signature;
 
 use super::{
     Endpoint,
@@ -16,7 +17,7 @@ use super::{
     cloud_event::CloudEvents,
     redirect, request,
     secret::{self, RedactedTexts, SecretFile, SecretOption},
-    signature::{self, SigningKeys},
+    signature::SigningKeys,
 };
 use crate::{error::CliError, redact};
 
@@ -217,9 +218,9 @@ fn is_ours(name: &str) -> bool {
         "trailer",
         "upgrade",
         "expect",
-        signature::ID,
-        signature::TIMESTAMP,
-        signature::SIGNATURE,
+        webhook_signature::ID,
+        webhook_signature::TIMESTAMP,
+        webhook_signature::SIGNATURE,
     ];
     name.starts_with(request::PREFIX) || reserved.contains(&name)
 }

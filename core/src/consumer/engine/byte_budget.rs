@@ -27,7 +27,7 @@ use super::{
 use crate::mutants::{self, Mutant};
 
 /// The most messages without an excess before a wider consumer is tried, in prefetches.
-const MOST_PATIENCE: u32 = 64;
+const MOST_WIDEN_AFTER: u32 = 64;
 
 /// How many times the limit may wait aside.
 const ASIDE: u64 = 2;
@@ -48,7 +48,7 @@ pub(super) struct ByteBudget {
     largest_since: u64,
     since: u32,
     /// How many messages it takes until the window is looked at.
-    patience: u32,
+    widen_after: u32,
 }
 
 impl ByteBudget {
@@ -62,7 +62,7 @@ impl ByteBudget {
             largest: 0,
             largest_since: 0,
             since: 0,
-            patience: prefetch.into(),
+            widen_after: prefetch.into(),
         }
     }
 
@@ -115,8 +115,8 @@ impl ByteBudget {
     /// A message does not fit.
     fn exceed(&mut self) {
         if !std::mem::replace(&mut self.is_exceeded, true) {
-            let most = u32::from(self.prefetch) * MOST_PATIENCE;
-            self.patience = self.patience.saturating_mul(2).min(most);
+            let most = u32::from(self.prefetch) * MOST_WIDEN_AFTER;
+            self.widen_after = self.widen_after.saturating_mul(2).min(most);
         }
         (self.since, self.largest_since) = (0, 0);
     }
@@ -143,12 +143,12 @@ impl ByteBudget {
 
     /// Widens the window if only smaller messages have come for long. `width`: how many may come now.
     fn widen(&mut self, width: u16) {
-        if self.is_exceeded || self.since < self.patience {
+        if self.is_exceeded || self.since < self.widen_after {
             return;
         }
         self.largest = self.largest_since;
         (self.since, self.largest_since) = (0, 0);
-        self.patience = (self.patience / 2).max(self.prefetch.into());
+        self.widen_after = (self.widen_after / 2).max(self.prefetch.into());
         let window = self.room(self.largest, 0, width);
         // Each change replaces the consumer.
         if window / 2 >= self.window || (window == self.prefetch && window > self.window) {

@@ -11,13 +11,13 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
+    doubling_pause::DoublingPause,
     mutants::{self, Mutant},
     retry::must_be_copied_now,
     telemetry::Event,
 };
 
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const PAUSE: DoublingPause = DoublingPause::new(Duration::from_millis(200), Duration::from_secs(5));
 /// The pause for a copy that the broker refuses as it is: somebody must change something first.
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
 /// A copy that is unconfirmed for longer may stay so as long as an alarm lasts.
@@ -149,7 +149,7 @@ impl Engine {
                 let pause = if refused {
                     REFUSED_PAUSE
                 } else {
-                    (FIRST_PAUSE * 2u32.pow(tries.min(8))).min(LONGEST_PAUSE)
+                    PAUSE.after(tries)
                 };
                 let again = now.at + self.about(pause);
                 let was_tried = refused || tries >= FEWEST_TRIES;

@@ -9,7 +9,9 @@ use super::{
     Command, Commands, Engine, Now,
     delivery_state::{HoldReason, Phase},
 };
-use crate::{Error, ErrorKind, telemetry::Event, topology::SAFE_AGE};
+use crate::{
+    Error, ErrorKind, doubling_pause::DoublingPause, telemetry::Event, topology::SAFE_AGE,
+};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -185,15 +187,13 @@ impl Engine {
             } else {
                 0
             };
-            let after = |ends: u32, power: u32| match ends {
+            let pause = DoublingPause::new(FIRST_PAUSE, LONGEST_PAUSE);
+            let after_failures = match self.failures {
                 0 | 1 => Duration::ZERO,
-                _ => (FIRST_PAUSE * 2u32.pow(power.min(6))).min(LONGEST_PAUSE),
+                failures => pause.after(failures.saturating_add(1)),
             };
-            let pause = after(self.failures, self.failures).max(after(
-                self.short_sessions,
-                self.short_sessions.saturating_sub(2),
-            ));
-            self.open(pause, out);
+            let after_short = pause.after(self.short_sessions.saturating_sub(1));
+            self.open(after_failures.max(after_short), out);
         }
     }
 }

@@ -158,7 +158,7 @@ impl Channel {
             arguments.insert("x-priority".into(), AMQPValue::LongInt(priority));
         }
         self.questions.push(Box::pin(async move {
-            let begun = async {
+            let consuming = async {
                 let doing = || Operation::Consuming(queue.as_str());
                 ask(
                     doing(),
@@ -173,7 +173,7 @@ impl Channel {
                 );
                 ask(doing(), consume).await
             };
-            Answer::Consuming(consumer, prefetch, begun.await)
+            Answer::Consuming(consumer, prefetch, consuming.await)
         }));
     }
 
@@ -246,7 +246,7 @@ impl Channel {
             match served.stream.poll_next_unpin(cx) {
                 Poll::Pending => at += 1,
                 Poll::Ready(next) => {
-                    if let Some(channel_event) = self.judge(at, next) {
+                    if let Some(channel_event) = self.consumer_polled(at, next) {
                         return Poll::Ready(channel_event);
                     }
                 }
@@ -264,7 +264,11 @@ impl Channel {
         Poll::Pending
     }
 
-    fn judge(&mut self, at: usize, next: Option<lapin::Result<Delivery>>) -> Option<ChannelEvent> {
+    fn consumer_polled(
+        &mut self,
+        at: usize,
+        next: Option<lapin::Result<Delivery>>,
+    ) -> Option<ChannelEvent> {
         if let Some(Ok(delivery)) = next {
             let consumer = self.served[at].consumer;
             self.served[at].slots.arrived(delivery.delivery_tag);

@@ -107,7 +107,7 @@ impl Shell {
                 // Before RabbitMQ 4.0, what AMQP 0-9-1 cannot carry does not get into a queue.
                 if internal_errors.should_scan() && server.capabilities().serves_amqp10 {
                     let queue = (&queue, kind, window, ready);
-                    let tell = |event| {
+                    let send_event = |event| {
                         let _ = mail.send(ShellEvent::Moved(event));
                     };
                     let is_ending = || delivery_queue.is_closing() || is_closed(&client);
@@ -117,7 +117,7 @@ impl Shell {
                         queue,
                         may_set_aside,
                         is_ending,
-                        tell,
+                        send_event,
                     );
                     one_by_one = scan.await.inspect_err(|error| {
                         let _ = mail.send(ShellEvent::Stopped(error.to_string()));

@@ -53,7 +53,7 @@ impl<M: Make> DelayQueues<M> {
             return;
         }
         let now = self.0.losses();
-        let told = {
+        let answer_sender = {
             let mut states = self.0.states();
             match states.get_mut(name) {
                 Some(QueueState::Known {
@@ -62,9 +62,9 @@ impl<M: Make> DelayQueues<M> {
                     look: look @ MarkerLookup::Open,
                     ..
                 }) if *losses == now && age.safe_from() > Instant::now() => {
-                    let (told, answer) = watch::channel(false);
+                    let (answer_sender, answer) = watch::channel(false);
                     *look = MarkerLookup::Asked(answer);
-                    told
+                    answer_sender
                 }
                 _ => return,
             }
@@ -73,8 +73,8 @@ impl<M: Make> DelayQueues<M> {
         tokio::spawn(async move {
             let age = inner.maker.age(&inner.queue, &name, SAFE_AGE).await;
             let is_unmarked = matches!(age, Ok(MarkerAge::Unknown));
-            inner.note_lookup(&name, &told, age.map(|age| age == MarkerAge::Old));
-            told.send_replace(true);
+            inner.note_lookup(&name, &answer_sender, age.map(|age| age == MarkerAge::Old));
+            answer_sender.send_replace(true);
             if is_unmarked {
                 inner.mark_young(vec![name]).await;
             }
@@ -144,7 +144,7 @@ impl<M: Make> Inner<M> {
         }
     }
 
-    fn note_lookup(&self, name: &str, told: &watch::Sender<bool>, marked: Result<bool>) {
+    fn note_lookup(&self, name: &str, answer_sender: &watch::Sender<bool>, marked: Result<bool>) {
         let now = self.losses();
         let is_marked = marked.unwrap_or_else(|error| {
             lock(&self.unseen).refused(name, &error);
@@ -154,7 +154,7 @@ impl<M: Make> Inner<M> {
         if let Some(QueueState::Known {
             age, losses, look, ..
         }) = self.states().get_mut(name)
-            && matches!(look, MarkerLookup::Asked(answer) if answer.same_channel(&told.subscribe()))
+            && matches!(look, MarkerLookup::Asked(answer) if answer.same_channel(&answer_sender.subscribe()))
         {
             *look = MarkerLookup::Answered;
             if *losses == now {

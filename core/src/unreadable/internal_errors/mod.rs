@@ -305,7 +305,7 @@ impl InternalErrors {
         (queue, kind, prefetch, ready): (&ShortString, Option<QueueType>, u16, Option<u32>),
         declares: bool,
         is_ending: impl Fn() -> bool,
-        tell: impl Fn(Event),
+        send_event: impl Fn(Event),
     ) -> Result<u32> {
         let mut seen = Evidence {
             ready,
@@ -331,7 +331,7 @@ impl InternalErrors {
                 let report = |(moved, scanned): (Moved, Result<()>)| {
                     moved.log(queue, queue);
                     if let Some(event) = moved.event(queue) {
-                        tell(event);
+                        send_event(event);
                     }
                     if let Err(error) = &scanned {
                         debug!(queue, %error, "messages that cannot be delivered over AMQP 0-9-1 cannot be looked for");

@@ -7,7 +7,6 @@ mod pagerduty;
 mod retry_queue;
 mod secret;
 mod send_result;
-mod signature;
 mod slack;
 mod smtp;
 mod token;

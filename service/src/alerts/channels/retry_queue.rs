@@ -5,6 +5,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
+use retryrmq::doubling_pause::DoublingPause;
 use tokio::time::Instant;
 
 use crate::alerts::Notice;
@@ -14,8 +15,7 @@ const LONGEST: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
 pub(super) struct RetryQueue {
-    /// Before the second try; each further pause is twice as long.
-    pause: Duration,
+    pause: DoublingPause,
     /// In the order in which they came.
     waiting: Vec<QueuedNotice>,
     /// The number of the first notice that was refused since one was taken.
@@ -32,9 +32,10 @@ struct QueuedNotice {
 }
 
 impl RetryQueue {
-    pub(super) fn new(pause: Duration) -> Self {
+    /// `first_pause` is the pause before the second try.
+    pub(super) fn new(first_pause: Duration) -> Self {
         Self {
-            pause,
+            pause: DoublingPause::new(first_pause, LONGEST),
             waiting: Vec::new(),
             refused: None,
             rests: 0,
@@ -90,19 +91,18 @@ impl RetryQueue {
         now: Instant,
         draw: f64,
     ) {
-        let pause = |times: u32| {
-            let pause = self.pause.saturating_mul(2_u32.saturating_pow(times));
+        let after = |failures: u32| {
             // Replicas and channels that were refused together do not come back together.
-            now + (pause.min(LONGEST).mul_f64(1.0 + draw * 0.2))
-                .max(retry_after.unwrap_or_default())
+            let pause = self.pause.after(failures).mul_f64(1.0 + draw * 0.2);
+            now + pause.max(retry_after.unwrap_or_default())
         };
         let waiting = &mut self.waiting[place];
-        waiting.due = pause(waiting.tries);
         waiting.tries += 1;
+        waiting.due = after(waiting.tries);
         let number = waiting.notice.number;
         if *self.refused.get_or_insert(number) != number || retry_after.is_some() {
-            self.rests_until = Some(pause(self.rests));
             self.rests += 1;
+            self.rests_until = Some(after(self.rests));
         }
     }
 }

@@ -3,13 +3,13 @@
 use std::{path::PathBuf, time::SystemTime};
 
 use reqwest::header::HeaderMap;
+use retryrmq_operator::webhook_signature::{SigningKey, sign};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    SendResult, http::HttpClient, secret::SecretSource, send_result::SendError, signature,
-    token::TokenSource,
+    SendResult, http::HttpClient, secret::SecretSource, send_result::SendError, token::TokenSource,
 };
 use crate::alerts::{ConfigDuration, Notice};
 
@@ -60,7 +60,7 @@ impl Webhook {
             self.secret_env.as_deref(),
         )?;
         if let Some(secret) = &secret {
-            signature::key(&secret.read()?)?;
+            signing_key(&secret.read()?)?;
         }
         let token = TokenSource::of(self.token_file.as_deref(), self.token_env.as_deref())?;
         Ok(WebhookClient {
@@ -79,14 +79,18 @@ impl WebhookClient {
         let secret = self.secret.as_ref().map(SecretSource::read).transpose();
         let secret = secret.map_err(SendError::soon)?;
         if let Some(secret) = &secret {
-            let key = signature::key(secret).map_err(SendError::soon)?;
+            let key = signing_key(secret).map_err(SendError::soon)?;
             // The same at each try, so that the other side can tell that it has it.
             let id = format!("{}-{}", notice.incident.replace('.', "_"), notice.number);
-            signature::sign(&mut headers, &key, &id, SystemTime::now(), &body);
+            sign(&mut headers, &[key], &id, SystemTime::now(), &body);
         }
         let secrets: Vec<&str> = token.iter().chain(&secret).map(String::as_str).collect();
         self.http.post(headers, body, &secrets).await
     }
+}
+
+fn signing_key(secret: &str) -> Result<SigningKey, String> {
+    SigningKey::read(secret).map_err(|why| format!("the secret cannot be used: {why}"))
 }
 
 fn payload(notice: &Notice) -> Value {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
+use retryrmq_operator::plural;
 use ring::digest;
 use serde::{Deserialize, Serialize};
 
@@ -190,10 +191,7 @@ impl Group {
             }
         };
         let subject = sanitize::cut(&subject, 300);
-        let parked = match self.count {
-            1 => "1 message".to_owned(),
-            count => format!("{count} messages"),
-        };
+        let parked = plural::messages(self.count);
         if self.subject.is_trouble() {
             return match (kind, trigger) {
                 (NoticeKind::Resolved, _) => format!("over: {subject}"),

@@ -35,7 +35,7 @@ use super::{
     report::{OperatorRequest, ParkedExample, ParkedMessage, QueueProblem, Report, ReportEntry},
     rule::Trigger,
 };
-use crate::TroubleState;
+use crate::QueueProblemState;
 
 /// Deduplication of reports: how many replicas are remembered, and how long.
 const REPLICAS: usize = 200;
@@ -259,7 +259,7 @@ impl Engine {
             queue: problem.queue,
             kind: problem.kind.clone(),
         };
-        if problem.state == TroubleState::Lasting {
+        if problem.state == QueueProblemState::Lasting {
             if let Some(group) = self.state.groups.get_mut(&subject.id())
                 && group.incident.is_some()
             {
@@ -267,7 +267,7 @@ impl Engine {
             }
             return;
         }
-        if problem.state == TroubleState::Over {
+        if problem.state == QueueProblemState::Over {
             // That of a queue nobody was worried about is no news.
             let id = subject.id();
             if let Some(mut group) = self.state.groups.remove(&id) {

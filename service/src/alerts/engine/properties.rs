@@ -12,7 +12,7 @@ use super::{
 #[derive(Clone, Debug)]
 enum Step {
     Died(usize, usize),
-    Troubled(TroubleState),
+    Troubled(QueueProblemState),
     /// Nothing is parked.
     NothingParked,
     Silence(u64),
@@ -24,10 +24,10 @@ enum Step {
 }
 
 const RULES: [&str; 5] = ["wake", "morning", "count", "rate", "growing"];
-const STATES: [TroubleState; 3] = [
-    TroubleState::Begun,
-    TroubleState::Lasting,
-    TroubleState::Over,
+const STATES: [QueueProblemState; 3] = [
+    QueueProblemState::Begun,
+    QueueProblemState::Lasting,
+    QueueProblemState::Over,
 ];
 const PRINTS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 

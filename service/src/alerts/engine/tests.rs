@@ -101,12 +101,12 @@ impl Story {
 
     fn trouble(&mut self, is_over: bool) -> Vec<String> {
         self.trouble_is(match is_over {
-            true => TroubleState::Over,
-            false => TroubleState::Begun,
+            true => QueueProblemState::Over,
+            false => QueueProblemState::Begun,
         })
     }
 
-    fn trouble_is(&mut self, state: TroubleState) -> Vec<String> {
+    fn trouble_is(&mut self, state: QueueProblemState) -> Vec<String> {
         let problem = QueueProblem {
             vhost: "/".to_owned(),
             queue: "orders".to_owned(),
@@ -317,7 +317,7 @@ fn an_incident_is_open_while_its_messages_are_parked_or_their_number_is_not_know
 #[test]
 fn a_trouble_that_lasts_keeps_an_incident_open_and_opens_none() {
     let mut story = Story::new(monday());
-    let lasts = |story: &mut Story| story.trouble_is(TroubleState::Lasting);
+    let lasts = |story: &mut Story| story.trouble_is(QueueProblemState::Lasting);
     assert!(lasts(&mut story).is_empty());
     story.trouble(false);
     for _ in 0..24 {

@@ -27,7 +27,7 @@ struct InFlightTotal {
 }
 
 impl InFlightTotal {
-    fn begun(now: Instant) -> Self {
+    fn new(now: Instant) -> Self {
         Self {
             in_flight: Load::default(),
             moved: now,
@@ -60,11 +60,11 @@ impl InFlightTotal {
 }
 
 impl DestinationState {
-    fn begun(now: Instant) -> Self {
+    fn new(now: Instant) -> Self {
         Self {
             failures: 0,
             held_until: now,
-            sum: InFlightTotal::begun(now),
+            sum: InFlightTotal::new(now),
         }
     }
 
@@ -88,11 +88,11 @@ impl DestinationStates {
     pub(super) fn begin(&mut self, destination: Destination, bytes: usize, now: Instant) {
         if let Some(exchange) = destination.exchange() {
             let sum = self.exchanges.entry(exchange.to_owned());
-            sum.or_insert_with(|| InFlightTotal::begun(now))
+            sum.or_insert_with(|| InFlightTotal::new(now))
                 .begin(bytes, now);
         }
         let state = self.destinations.entry(destination);
-        let state = state.or_insert_with(|| DestinationState::begun(now));
+        let state = state.or_insert_with(|| DestinationState::new(now));
         state.sum.begin(bytes, now);
     }
 
@@ -133,7 +133,7 @@ impl DestinationStates {
     ) -> Duration {
         self.end(destination, bytes, false, now);
         let state = self.destinations.entry(destination.clone());
-        let state = state.or_insert_with(|| DestinationState::begun(now));
+        let state = state.or_insert_with(|| DestinationState::new(now));
         if state.held_until <= now {
             state.failures = state.failures.saturating_add(1);
             state.held_until = now + scheduling::pause(state.failures);
@@ -269,14 +269,14 @@ mod tests {
                 .into_iter()
                 .find(|exclusion| exclusion.destination == *destination)
         };
-        let mut begun = Vec::new();
+        let mut claimed = Vec::new();
         for number in 0..2_000 {
             if is_held(&mut destinations, &of(number), now).is_none() {
                 destinations.begin(of(number), 0, now);
-                begun.push(of(number));
+                claimed.push(of(number));
             }
         }
-        assert_eq!(begun.len(), 512);
+        assert_eq!(claimed.len(), 512);
         // Also a routing key that nobody has asked for yet; as long as it moves it is passed over, and then held.
         let other = of(5_000);
         assert_eq!(is_held(&mut destinations, &other, now).unwrap().pause, None);
@@ -292,7 +292,7 @@ mod tests {
             )
             .is_none()
         );
-        for destination in &begun {
+        for destination in &claimed {
             destinations.end(destination, 0, true, later);
         }
         assert_eq!(in_flight(&destinations), 0);

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use retryrmq::doubling_pause::DoublingPause;
+
 use super::IDLE;
 
 /// The most messages in flight.
@@ -33,9 +35,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// How long a line is held after it has failed as often in a row.
 pub(super) fn pause(failures: u32) -> Duration {
-    FIRST_PAUSE
-        .saturating_mul(1 << failures.saturating_sub(1).min(16))
-        .min(LONGEST_PAUSE)
+    DoublingPause::new(FIRST_PAUSE, LONGEST_PAUSE).after(failures.max(1))
 }
 
 /// Messages, and the bytes of their bodies.

@@ -136,6 +136,6 @@ impl Connection {
     pub(super) async fn prove(&self, configuration: &Configuration) -> Result<()> {
         let answers = self.ask_all(&server_check::questions()).await;
         let answers = answers.map_err(|lost| lost.error)?;
-        server_check::judge(configuration, &self.address, answers)
+        server_check::check(configuration, &self.address, answers)
     }
 }

@@ -50,7 +50,7 @@ impl Durability {
     }
 
     /// Checks the counts: both commands answer after their time, too, with what came of it by then.
-    pub(super) fn judge(self, address: &str, answers: &[Value]) -> Result<()> {
+    pub(super) fn check(self, address: &str, answers: &[Value]) -> Result<()> {
         let less = |reached: i64, wanted: i64, what: &str| {
             (reached < wanted).then(|| {
                 Error::NotDurable(format!(
@@ -123,32 +123,32 @@ mod tests {
     #[test]
     fn every_count_is_checked() {
         let aof = |local, replicas| Value::Array(vec![Value::Int(local), Value::Int(replicas)]);
-        let judge = |durability: Durability, answers: &[Value]| {
+        let check = |durability: Durability, answers: &[Value]| {
             durability
-                .judge("a:1", answers)
+                .check("a:1", answers)
                 .map_err(|why| why.to_string())
         };
         let strict = durability(true, 2, true);
-        assert_eq!(judge(strict, &[aof(1, 2)]), Ok(()));
-        assert_eq!(judge(strict, &[aof(1, 3)]), Ok(()));
+        assert_eq!(check(strict, &[aof(1, 2)]), Ok(()));
+        assert_eq!(check(strict, &[aof(1, 3)]), Ok(()));
         assert!(
-            judge(strict, &[aof(0, 2)])
+            check(strict, &[aof(0, 2)])
                 .unwrap_err()
                 .contains("0 of 1 disks of the master")
         );
         assert!(
-            judge(strict, &[aof(1, 1)])
+            check(strict, &[aof(1, 1)])
                 .unwrap_err()
                 .contains("1 of 2 disks of replicas")
         );
         let both = durability(true, 2, false);
-        assert_eq!(judge(both, &[aof(1, 0), Value::Int(2)]), Ok(()));
+        assert_eq!(check(both, &[aof(1, 0), Value::Int(2)]), Ok(()));
         assert!(
-            judge(both, &[aof(1, 0), Value::Int(1)])
+            check(both, &[aof(1, 0), Value::Int(1)])
                 .unwrap_err()
                 .contains("1 of 2 replicas")
         );
-        assert!(judge(both, &[aof(0, 9), Value::Int(2)]).is_err());
+        assert!(check(both, &[aof(0, 9), Value::Int(2)]).is_err());
         for odd in [
             Value::Nil,
             Value::Okay,
@@ -156,7 +156,7 @@ mod tests {
             aof(1, 2).clone(),
         ] {
             let fine = odd == aof(1, 2);
-            assert_eq!(judge(strict, &[odd]).is_ok(), fine);
+            assert_eq!(check(strict, &[odd]).is_ok(), fine);
         }
     }
 }

@@ -155,7 +155,7 @@ impl RedisStore {
                 });
             }
         }
-        self.durability.judge(&address, &waited)?;
+        self.durability.check(&address, &waited)?;
         if arrivals.len() == batch.len() {
             Ok(arrivals)
         } else {

@@ -13,7 +13,7 @@ const OLDEST: (u32, u32) = (7, 2);
 /// answer once it is written (<https://github.com/redis/redis/pull/13793>).
 const TRUE_EVERYSEC: (u32, u32) = (8, 0);
 
-/// Asks for what [`judge`] reads. `CONFIG` last: many providers forbid it, and most can be seen without.
+/// Asks for what [`check`] reads. `CONFIG` last: many providers forbid it, and most can be seen without.
 pub(super) fn questions() -> Pipeline {
     let mut questions = Pipeline::new();
     questions
@@ -29,7 +29,7 @@ pub(super) fn questions() -> Pipeline {
 ///
 /// # Errors
 /// [`Error::Unfit`] with what to change, or [`Error::Away`] for a replica: its master is elsewhere.
-pub(super) fn judge(
+pub(super) fn check(
     configuration: &Configuration,
     address: &str,
     answers: Vec<Value>,
@@ -175,7 +175,7 @@ mod tests {
         if let Some(sync) = sync {
             answers.push(Value::Array(vec![text("appendfsync"), text(sync)]));
         }
-        judge(configuration, "a:1", answers).map_err(|why| why.to_string())
+        check(configuration, "a:1", answers).map_err(|why| why.to_string())
     }
 
     #[test]
@@ -256,7 +256,7 @@ mod tests {
     fn what_answers_otherwise_is_no_redis() {
         let usual = Configuration::default();
         for answers in [vec![], vec![Value::Nil], vec![Value::Array(vec![])]] {
-            assert!(judge(&usual, "a:1", answers).is_err());
+            assert!(check(&usual, "a:1", answers).is_err());
         }
     }
 }

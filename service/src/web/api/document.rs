@@ -218,17 +218,15 @@ fn success(answer: &Answer, written: &mut SchemaGenerator) -> Value {
 
 fn refusal(kind: RefusalKind, written: &mut SchemaGenerator) -> Value {
     let description = match kind {
-        RefusalKind::Invalid => {
-            "The request says something that it must not, or leaves something out."
-        }
-        RefusalKind::Unauthorized => "No token, or one that is nobody's.",
+        RefusalKind::Invalid => "A field, a name or a query is missing, unknown or wrong.",
+        RefusalKind::Unauthorized => "No token, or an unknown one.",
         RefusalKind::Forbidden => {
-            "Whoever asks may not do that, or nobody has said who may see the page."
+            "The role does not allow it, another site sent the request, or no users are configured."
         }
-        RefusalKind::NotFound => "There is no such thing, or none any more.",
+        RefusalKind::NotFound => "There is no such thing, or no longer.",
         RefusalKind::MethodNotAllowed => "The address has no such method.",
         RefusalKind::CountMismatch => {
-            "The request is about another number of messages than it expects."
+            "The job is about another number of messages than `expected_count`."
         }
         RefusalKind::TooLarge => "The body is too long.",
         RefusalKind::UnsupportedMediaType => "The body is not declared as JSON.",
@@ -237,7 +235,7 @@ fn refusal(kind: RefusalKind, written: &mut SchemaGenerator) -> Value {
         }
         RefusalKind::Internal => "The service failed.",
         RefusalKind::Unavailable => {
-            "The broker cannot be reached, or too much is going on. Try again."
+            "The broker cannot be reached, or the service is busy. Try again."
         }
     };
     json!({

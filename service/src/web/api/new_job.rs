@@ -20,13 +20,13 @@ pub(super) enum NewJob {
     Cancel(MessagesJob),
     /// Waiting messages come back to their queue now.
     Flush(MessagesJob),
-    /// People are told nothing of a group for a while. What fails is counted all the same. It needs `[alerts]`.
+    /// No alerts are sent for a group for a while. Its failures are still counted. Needs `[alerts]`.
     Silence(SilenceJob),
-    /// The incident of a group is resolved. Nothing is done with its messages.
+    /// The incident of a group is resolved. Its messages are not changed.
     Close(CloseJob),
-    /// Walks through the parking queue once, so that the history knows what is in it. Everything stays parked.
-    Look(LookJob),
-    /// Looks for a text in the bodies of the parked messages, as people may see them: what is masked is not found. Everything stays parked.
+    /// Reads the parking queue once, so that the history knows what is in it. Everything stays parked.
+    Scan(ScanJob),
+    /// Searches the bodies of the parked messages for a text. Masked values are not found. Everything stays parked.
     Search(SearchJob),
 }
 
@@ -125,7 +125,7 @@ pub(super) struct CloseJob {
 /// A parking queue.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct LookJob {
+pub(super) struct ScanJob {
     /// The work queue.
     #[schemars(length(min = 1, max = 255))]
     queue: String,
@@ -211,7 +211,7 @@ impl NewJob {
                 };
                 (request, None, job.dry_run)
             }
-            Self::Look(job) => {
+            Self::Scan(job) => {
                 let request = JobRequest {
                     queue: job.queue,
                     ..JobRequest::default()
@@ -243,7 +243,7 @@ impl NewJob {
             Self::Flush(_) => "flush",
             Self::Silence(_) => "silence",
             Self::Close(_) => "close",
-            Self::Look(_) => "look",
+            Self::Scan(_) => "scan",
             Self::Search(_) => "search",
         }
     }
@@ -289,13 +289,13 @@ mod tests {
                 r#"{"action": "erase", "queue": "q"}"#,
                 "unknown variant `erase`",
             ),
-            (r#"{"action": "look"}"#, "missing field `queue`"),
+            (r#"{"action": "scan"}"#, "missing field `queue`"),
             (
-                r#"{"action": "look", "queue": "q", "force": 1}"#,
+                r#"{"action": "scan", "queue": "q", "force": 1}"#,
                 "unknown field `force`",
             ),
             (
-                r#"{"action": "look", "queue": "q", "queue": "p"}"#,
+                r#"{"action": "scan", "queue": "q", "queue": "p"}"#,
                 "duplicate field",
             ),
             (r#"{"action": "replay", "queue": "q"}"#, "either by `marks`"),

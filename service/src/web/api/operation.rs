@@ -137,7 +137,7 @@ pub(super) fn operations() -> Vec<Operation> {
         read::<MessageList>(
             "/queues/{queue}/messages",
             ("listMessages", "Parked messages of a queue"),
-            "Parked messages that the history knows by name, the latest first. The job `look` finds those that it does not know.",
+            "Parked messages that the history knows by name, the latest first. The job `scan` finds those that it does not know.",
             get(messages::list),
         )
         .with_query::<MessagesQuery>(),
@@ -179,8 +179,8 @@ pub(super) fn operations() -> Vec<Operation> {
         .with_query::<QueueQuery>(),
         read::<Actions>(
             "/actions",
-            ("listActions", "What people did"),
-            "What people did to messages and groups, from the history, the latest first.",
+            ("listActions", "Actions of users"),
+            "What users did with messages and groups, from the history, the latest first.",
             get(activity::actions),
         )
         .with_query::<ActionsQuery>(),
@@ -215,7 +215,7 @@ pub(super) fn operations() -> Vec<Operation> {
             "/jobs/{id}",
             ("getJob", "A job"),
             "How far a job is. Of a job of another replica, or of before a restart, it is what the history has (`past`): it may still be running, and failures \
-             are not known. The history has nothing of `look` and `search`, so that other replicas do not know them (404).",
+             are not known. The history has nothing of `scan` and `search`, so that other replicas do not know them (404).",
             get(jobs::one),
         )
         .with_refusals(&[Invalid, NotFound]),

@@ -103,7 +103,7 @@ impl ApiRequest {
     fn check(&self, method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
         let forbidden = |why| Err(Problem::new(RefusalKind::Forbidden, why));
         if !self.has_token && self.context.is_of_another_site() {
-            return forbidden("Another site has asked for this.");
+            return forbidden("Another site sent this request.");
         }
         if [Method::GET, Method::HEAD].contains(method) {
             return Ok(());

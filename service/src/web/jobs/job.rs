@@ -1,4 +1,4 @@
-//! A job: what was asked for, how far it is, and what became of each message.
+//! A job: the request, its progress, and the result of each message.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -27,8 +27,8 @@ pub(in super::super) enum JobKind {
     Silence(Silence),
     /// The incident of a group is over: its id, and the fingerprint of its failures.
     Close { group: String, fingerprint: String },
-    /// Looks through the parking queue, so that the history knows what is in it.
-    Look,
+    /// Reads the parking queue, so that the history knows what is in it.
+    Scan,
     /// Looks for a text in the decoded bodies.
     Search(String),
 }
@@ -44,7 +44,7 @@ impl JobKind {
             Self::Flush(_) => "flush",
             Self::Silence(_) => "silence",
             Self::Close { .. } => "close",
-            Self::Look => "look",
+            Self::Scan => "scan",
             Self::Search(_) => "search",
         }
     }
@@ -70,12 +70,12 @@ impl JobKind {
             | Self::Restore(marks)
             | Self::Cancel(marks)
             | Self::Flush(marks) => Some(marks),
-            Self::Silence(_) | Self::Close { .. } | Self::Look | Self::Search(_) => None,
+            Self::Silence(_) | Self::Close { .. } | Self::Scan | Self::Search(_) => None,
         }
     }
 }
 
-/// What became of one message.
+/// The result of one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct MessageOutcome {
     pub(in super::super) mark: String,
@@ -95,7 +95,7 @@ pub(in super::super) struct Job {
     pub(in super::super) is_search: bool,
     pub(in super::super) queue: String,
     pub(in super::super) who: String,
-    pub(in super::super) begun: Timestamp,
+    pub(in super::super) started: Timestamp,
     state: Mutex<Progress>,
 }
 
@@ -105,9 +105,9 @@ pub(in super::super) struct Progress {
     pub(in super::super) total: usize,
     pub(in super::super) done: usize,
     /// Outcomes, also of those that are not kept.
-    pub(in super::super) told: usize,
+    pub(in super::super) reported: usize,
     /// How many of them went well.
-    pub(in super::super) well: usize,
+    pub(in super::super) succeeded: usize,
     pub(in super::super) outcomes: Vec<MessageOutcome>,
     pub(in super::super) notes: Vec<String>,
     pub(in super::super) fault: Option<String>,
@@ -126,7 +126,7 @@ impl Job {
             is_search: matches!(work, JobKind::Search(_)),
             queue: queue.to_owned(),
             who: who.to_owned(),
-            begun: Timestamp::now(),
+            started: Timestamp::now(),
             state: Mutex::new(state),
         }
     }
@@ -140,7 +140,7 @@ impl Job {
     }
 
     pub(super) fn succeeded(&self) -> usize {
-        self.lock().well
+        self.lock().succeeded
     }
 
     pub(super) fn expects(&self, total: usize) {
@@ -153,8 +153,8 @@ impl Job {
 
     pub(super) fn add(&self, outcome: MessageOutcome) {
         let mut state = self.lock();
-        state.told += 1;
-        state.well += usize::from(outcome.went_well);
+        state.reported += 1;
+        state.succeeded += usize::from(outcome.went_well);
         if state.outcomes.len() < MOST {
             state.outcomes.push(outcome);
         }
@@ -190,7 +190,7 @@ mod tests {
             });
         }
         let state = job.state();
-        assert_eq!((state.outcomes.len(), state.told), (MOST, MOST + 5));
+        assert_eq!((state.outcomes.len(), state.reported), (MOST, MOST + 5));
         assert_eq!(job.succeeded(), MOST / 2 + 3);
     }
 }

@@ -11,7 +11,7 @@ use retryrmq::{
     Backoff, Browse, Client, Policy, Record, Resend, WaitingMessage, WaitingQueue, dropped_queue,
     parking_queue, terminal_escape,
 };
-
+use retryrmq_operator::plural;
 use tokio::sync::watch;
 
 use super::{Job, JobKind, MessageOutcome};
@@ -30,21 +30,21 @@ use crate::{
     },
 };
 
-/// As many copies are on their way at a time.
+/// Copies in flight at a time.
 const WAVE: usize = 64;
-/// Messages that one look goes through.
+/// Messages that one scan reads.
 const MOST_LOOKED_AT: usize = 20_000;
 /// Hits of one search.
 const MOST_HITS: usize = 500;
-/// As often may be looked at a waiting message to find another one, as the command says: after ten crashes it would be parked, and RabbitMQ 4.0
-/// to 4.2 count a look as one.
+/// Maximum passes over a waiting message while searching for another, as in the command: after ten crashes it would be parked, and RabbitMQ 4.0 to
+/// 4.2 count a pass as one.
 const MOST_PASSES: u32 = 7;
 /// Events that are written at a time.
 const EVENTS: usize = 200;
 /// The result of a message that a walk to its end did not find.
-const NOT_THERE: &str = "it is not there, or somebody else holds it: nothing was done";
-const NOT_KEPT: &str = "it is not kept any more, or somebody else holds it: nothing was done";
-const NOT_WAITING: &str = "it does not wait any more: it came back, or somebody else holds it";
+const NOT_THERE: &str = "not found: it is gone, or another consumer holds it; nothing was changed";
+const NOT_KEPT: &str = "not found among the dropped messages: it has expired, or another consumer holds it; nothing was changed";
+const NOT_WAITING: &str = "no longer waiting: it came back, or another consumer holds it";
 
 /// What became of a waiting message.
 pub(in crate::web) fn taken_out(action: HistoryAction) -> &'static str {
@@ -67,7 +67,7 @@ pub(super) struct JobRunner<'a> {
     /// Whether the service ends: a walk stops then where nothing is in two places.
     pub(super) ends: watch::Receiver<bool>,
     /// The marks that have a result.
-    pub(super) told: Mutex<HashSet<String>>,
+    pub(super) reported: Mutex<HashSet<String>>,
 }
 
 impl JobRunner<'_> {
@@ -104,12 +104,12 @@ impl JobRunner<'_> {
                     event: HistoryAction::Silenced,
                     queue: self.job.queue.clone(),
                     fingerprint: silence.fingerprint.clone(),
-                    ..self.begun()
+                    ..self.started_event()
                 };
                 self.running.silence(silence)?;
                 self.write(&[event]).await?;
                 self.job.note(
-                    "Nothing is told of this group until then. What fails is counted all the same.",
+                    "No alerts are sent for this group until then. Its failures are still counted.",
                 );
                 Ok(())
             }
@@ -118,17 +118,17 @@ impl JobRunner<'_> {
                     event: HistoryAction::Closed,
                     queue: self.job.queue.clone(),
                     fingerprint: Some(fingerprint.clone()).filter(|print| !print.is_empty()),
-                    ..self.begun()
+                    ..self.started_event()
                 };
                 self.running.close_incident(group)?;
                 self.write(&[event]).await?;
                 self.job.note(
-                    "People are told that the incident is resolved, if it is open. Nothing was done with its messages. The next failure of this kind \
-                     opens another one.",
+                    "If the incident was open, a notice says that it is resolved. Its messages were not changed. The next failure of this kind opens \
+                     a new incident.",
                 );
                 Ok(())
             }
-            JobKind::Look => self.walk_parked(None).await,
+            JobKind::Scan => self.walk_parked(None).await,
             JobKind::Search(text) => self.walk_parked(Some(text.to_lowercase())).await,
         }
     }
@@ -137,12 +137,12 @@ impl JobRunner<'_> {
     /// The service ends.
     fn goes_on(&self) -> Result<(), String> {
         match *self.ends.borrow() {
-            true => Err("the service is ending, and went no further".to_owned()),
+            true => Err("the job stopped: the service is shutting down".to_owned()),
             false => Ok(()),
         }
     }
 
-    fn begun(&self) -> Event {
+    fn started_event(&self) -> Event {
         let event = Event {
             at: jiff::Timestamp::now(),
             event: HistoryAction::Begun,
@@ -160,7 +160,7 @@ impl JobRunner<'_> {
     /// Replays, drops, or parks again what was dropped.
     async fn settle(&self, action: HistoryAction, marks: &[String]) -> Result<(), String> {
         self.goes_on()?;
-        self.write(&[self.begun()]).await?;
+        self.write(&[self.started_event()]).await?;
         let mut parked = self.client.parked(&self.job.queue);
         if action == HistoryAction::Restored {
             parked = parked.dropped();
@@ -242,9 +242,9 @@ impl JobRunner<'_> {
         let events: Vec<_> = sent.iter().map(event).collect();
         if let Err(why) = self.write(&events).await {
             let text = match action {
-                HistoryAction::Replayed => format!("replayed, and parked as well: {why}"),
-                HistoryAction::Restored => format!("parked again, and {stays} as well: {why}"),
-                _ => format!("{stays}, and kept among the dropped messages as well: {why}"),
+                HistoryAction::Replayed => format!("replayed, but still parked, too: {why}"),
+                HistoryAction::Restored => format!("parked again, but {stays}, too: {why}"),
+                _ => format!("{stays}, and also among the dropped messages: {why}"),
             };
             sent.iter()
                 .for_each(|record| self.add_record_outcome(record, Err(&text)));
@@ -262,7 +262,7 @@ impl JobRunner<'_> {
                 Ok(()) => self.add_record_outcome(record, Ok(&said)),
                 Err(why) => self.add_record_outcome(
                     record,
-                    Err(&format!("{said}, and may be {stays} as well: {why}")),
+                    Err(&format!("{said}, but may be {stays}, too: {why}")),
                 ),
             }
         }
@@ -274,7 +274,7 @@ impl JobRunner<'_> {
         self.add_outcome(&record.mark, message.message_id(), said);
     }
 
-    /// Of each message becomes a result, also of those that the walk did not come to.
+    /// Reports a result for every message, including those not reached.
     fn add_missing_outcomes(
         &self,
         marks: &[String],
@@ -283,17 +283,17 @@ impl JobRunner<'_> {
     ) -> Result<(), String> {
         let why = match &ended {
             Ok(()) => not_found,
-            Err(_) => "nothing was done: the job ended before",
+            Err(_) => "not attempted: the job ended first",
         };
-        let told = std::mem::take(&mut *self.reported());
-        for mark in marks.iter().filter(|mark| !told.contains(*mark)) {
+        let reported = std::mem::take(&mut *self.reported());
+        for mark in marks.iter().filter(|mark| !reported.contains(*mark)) {
             self.add_outcome(mark, None, Err(why));
         }
         ended
     }
 
     fn reported(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn add_outcome(&self, mark: &str, message_id: Option<&str>, said: Result<&str, &str>) {
@@ -310,7 +310,7 @@ impl JobRunner<'_> {
     /// Takes waiting messages out: they are parked, or come back now.
     async fn take_out(&self, action: HistoryAction, marks: &[String]) -> Result<(), String> {
         self.goes_on()?;
-        self.write(&[self.begun()]).await?;
+        self.write(&[self.started_event()]).await?;
         let mut left: HashSet<&str> = marks.iter().map(String::as_str).collect();
         if let Some(store) = self.store {
             self.take_out_of_store(store, action, &mut left).await?;
@@ -361,7 +361,7 @@ impl JobRunner<'_> {
                         };
                         for (waiting_message, answer) in wave.drain(..).zip(answers) {
                             let message = waiting_message.message();
-                            let why = answer.err().map(|why| format!("it waits as before: {why}"));
+                            let why = answer.err().map(|why| format!("still waiting: {why}"));
                             let said = match &why {
                                 None => Ok(taken_out(action)),
                                 Some(why) => Err(why.as_str()),
@@ -407,17 +407,15 @@ impl JobRunner<'_> {
                 match store.hasten(std::slice::from_ref(message.id())).await {
                     Ok(results) if results == [CancelResult::Done] => Ok(()),
                     Ok(_) => Err(NOT_WAITING.to_owned()),
-                    Err(why) => Err(format!("it waits as before: {why}")),
+                    Err(why) => Err(format!("still waiting: {why}")),
                 }
             } else {
                 let write = async |_: &_| self.write(&[event]).await;
                 match park(store, &retriers, message.id(), write).await {
                     ParkResult::Parked => Ok(()),
-                    ParkResult::Twice(why) => {
-                        Err(format!("it is parked, and may come back as well: {why}"))
-                    }
+                    ParkResult::Twice(why) => Err(format!("parked, but may come back, too: {why}")),
                     ParkResult::Unknown | ParkResult::TooLate => Err(NOT_WAITING.to_owned()),
-                    ParkResult::Failed(why) => Err(format!("it waits as before: {why}")),
+                    ParkResult::Failed(why) => Err(format!("still waiting: {why}")),
                 }
             };
             let said = match &said {
@@ -458,12 +456,13 @@ impl JobRunner<'_> {
         let mut browse = match parked.browse().await {
             Ok(browse) => browse,
             Err(error) if error.kind() == retryrmq::ErrorKind::QueueNotFound => {
-                self.job.note("Nothing was ever parked for this queue.");
+                self.job
+                    .note("This queue has no parking queue, so nothing is parked.");
                 return Ok(());
             }
             Err(error) => return Err(sentence(error)),
         };
-        if matches!(self.work, JobKind::Look | JobKind::Search(_)) {
+        if matches!(self.work, JobKind::Scan | JobKind::Search(_)) {
             self.job.expects(browse.remaining() as usize);
         }
         let (mut looked, mut hits, mut unseen, mut news) = (0, 0, 0, Vec::new());
@@ -485,7 +484,7 @@ impl JobRunner<'_> {
                     self.write(&std::mem::take(&mut news)).await?;
                 }
                 let Some(text) = &text else {
-                    if *self.work == JobKind::Look {
+                    if *self.work == JobKind::Scan {
                         self.job.advances();
                     }
                     continue;
@@ -509,8 +508,8 @@ impl JobRunner<'_> {
         .await;
         if unseen > 0 {
             self.job.note(format!(
-                "The body of {} was not searched: others were being decoded, and took all the memory that there is for it. Search again.",
-                messages(unseen)
+                "{} not searched, because the memory for decoding bodies was in use. Search again.",
+                plural::messages(unseen as u64)
             ));
         }
         let rest = browse.remaining();
@@ -534,22 +533,14 @@ impl JobRunner<'_> {
             }
         } else if rest > 0 {
             self.job.note(format!(
-                "{} looked at; {rest} more parked.",
-                messages(looked)
+                "{} scanned; {rest} more are parked.",
+                plural::messages(looked as u64)
             ));
         } else {
             self.job
-                .note("Somebody else holds messages of this queue, which were not seen.");
+                .note("Other consumers hold messages of this queue, which were not scanned.");
         }
         Ok(())
-    }
-}
-
-/// `1 message`, `2 messages`.
-fn messages(count: usize) -> String {
-    match count {
-        1 => "1 message".to_owned(),
-        count => format!("{count} messages"),
     }
 }
 
@@ -581,7 +572,7 @@ fn delivery_count_exceeded(
         _ => waiting_message.mark.clone(),
     };
     format!(
-        "{name} in {} was looked at {} times since it waits, and this broker counts each look as a crash of its consumer: try again when it has come back",
+        "{name} in {} was browsed {} times while it waits, and this broker counts each time as a crash of its consumer: try again when it has come back",
         terminal_escape::line(&waiting_queue.name),
         waiting_message.looks
     )
@@ -618,10 +609,10 @@ pub(super) async fn find(
         Some(record) => closed.map(|()| Some(record)).map_err(not_found),
         None if !is_over => Ok(None),
         None if !sees_all => Err(Refusal::unavailable(
-            "It was not seen: somebody else holds messages of this queue now. Try again in a moment.",
+            "Not found, but other consumers hold messages of this queue. Try again in a moment.",
         )),
         None => Err(Refusal::not_found(
-            "It is not parked any more: somebody has replayed or dropped it.",
+            "No longer parked: it was replayed or dropped.",
         )),
     }
 }

@@ -76,7 +76,7 @@ struct EndingJob(Arc<Job>);
 impl Drop for EndingJob {
     fn drop(&mut self) {
         if !self.0.has_ended() {
-            let why = "the service failed, and went no further";
+            let why = "the job stopped: internal error of the service";
             self.0.end(Some(why.to_owned()));
         }
     }
@@ -114,7 +114,9 @@ impl Jobs {
         let mut walks = self.walks.subscribe();
         let ended = timeout(FAREWELL, walks.wait_for(|walks| *walks == 0)).await;
         if ended.is_err() {
-            warn!("jobs of the page are cut off: what was replayed last may be parked as well");
+            warn!(
+                "jobs of the page were cut off: the messages that they replayed last may still be parked, too"
+            );
         }
     }
 
@@ -138,7 +140,7 @@ impl Jobs {
             queue,
             work = job.word,
             messages = work.count(),
-            "a job of the page begins"
+            "a job of the page started"
         );
         let (jobs, asked) = (self.clone(), Arc::clone(&job));
         let underway = self.underway();
@@ -162,7 +164,7 @@ impl Jobs {
                 memory: &jobs.memory,
                 store: jobs.store.as_deref(),
                 ends: jobs.ends.subscribe(),
-                told: Mutex::default(),
+                reported: Mutex::default(),
             };
             let ended = walk.run().await;
             let sentence = ended.as_ref().err().cloned().unwrap_or_default();
@@ -201,7 +203,7 @@ impl Jobs {
     ) -> Result<Record, Refusal> {
         let Ok(look) = Arc::clone(&self.looks).try_acquire_owned() else {
             return Err(Refusal::unavailable(
-                "Too many messages are being looked for. Try again in a moment.",
+                "Too many messages are being searched for. Try again in a moment.",
             ));
         };
         let (jobs, client) = (self.clone(), client.clone());
@@ -227,7 +229,7 @@ impl Jobs {
             Ok(Ok(Ok(Some(record)))) => Ok(record),
             Ok(Ok(Err(refusal))) => Err(refusal),
             _ => Err(Refusal::unavailable(
-                "It took too long to find it: a job is under way in this queue, or very many messages are parked. Try again later.",
+                "The search for the message took too long: a job is running on this queue, or very many messages are parked. Try again later.",
             )),
         }
     }
@@ -248,7 +250,7 @@ fn remember(all: &mut VecDeque<Arc<Job>>, job: Arc<Job>) -> Result<(), Refusal> 
         let ended = all.iter().position(|job| job.has_ended());
         let ended = ended.ok_or_else(|| {
             Refusal::unavailable(format!(
-                "Nothing was begun: {MOST} jobs are under way or wait for their turn. Try again when one has ended."
+                "The job was not started: {MOST} jobs are running or queued. Try again when one has ended."
             ))
         })?;
         all.remove(ended);
@@ -279,7 +281,7 @@ mod tests {
     #[test]
     fn a_job_that_has_not_ended_is_not_forgotten() {
         let mut all = VecDeque::new();
-        let job = || Arc::new(Job::new(&JobKind::Look, "orders", "ana"));
+        let job = || Arc::new(Job::new(&JobKind::Scan, "orders", "ana"));
         let jobs: Vec<_> = (0..MOST).map(|_| job()).collect();
         for job in &jobs {
             remember(&mut all, Arc::clone(job)).unwrap();

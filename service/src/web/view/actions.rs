@@ -148,11 +148,11 @@ struct JobRow {
     work: &'static str,
     queue: String,
     who: String,
-    begun: RelativeTime,
+    started: RelativeTime,
     state: &'static str,
     total: usize,
     done: usize,
-    well: usize,
+    succeeded: usize,
 }
 
 impl JobRow {
@@ -162,7 +162,7 @@ impl JobRow {
             work: job.word,
             queue: job.queue.clone(),
             who: terminal_escape::line(&job.who).into_owned(),
-            begun: RelativeTime::of(job.begun, now),
+            started: RelativeTime::of(job.started, now),
             state: match (&state.ended, &state.fault) {
                 (None, _) => "under way",
                 (Some(_), None) => "done",
@@ -170,7 +170,7 @@ impl JobRow {
             },
             total: state.total,
             done: state.done,
-            well: state.well,
+            succeeded: state.succeeded,
         }
     }
 }
@@ -258,7 +258,7 @@ pub(in super::super) async fn job(
         layout,
         dropped: dropped.join(","),
         job: JobRow::of(&job, &state, now),
-        rest: state.told.saturating_sub(RESULTS),
+        rest: state.reported.saturating_sub(RESULTS),
         outcomes: state
             .outcomes
             .iter()
@@ -290,11 +290,11 @@ fn of_history(page: &Page, id: &str, web_request: &WebRequest, now: Timestamp) -
             work: "job",
             queue: last.queue.clone(),
             who: terminal_escape::line(&last.who).into_owned(),
-            begun: RelativeTime::of(last.at, now),
+            started: RelativeTime::of(last.at, now),
             state: "done elsewhere",
             total: count,
             done: count,
-            well: count,
+            succeeded: count,
         },
         notes: Vec::new(),
         fault: None,

@@ -56,7 +56,7 @@ pub(in super::super) async fn signed_in(
         return show(
             &context,
             StatusCode::FORBIDDEN,
-            "This form did not come from this page. Try again.",
+            "This form is not from this page. Try again.",
         );
     }
     let web_config = page.web_config();
@@ -73,9 +73,9 @@ pub(in super::super) async fn signed_in(
         Ok(found) => found,
         Err(fault @ (Fault::Wrong | Fault::WrongAgain)) => {
             if fault == Fault::Wrong {
-                warn!(client = %context.client, "somebody tried to sign in with a wrong token");
+                warn!(client = %context.client, "sign-in with an unknown token");
             }
-            return show(&context, StatusCode::FORBIDDEN, "This token is nobody's.");
+            return show(&context, StatusCode::FORBIDDEN, "Unknown token.");
         }
         Err(fault) => {
             let refusal = fault.refusal();
@@ -97,7 +97,7 @@ pub(in super::super) async fn sign_out(
         return show(
             &context,
             StatusCode::FORBIDDEN,
-            "This form did not come from this page. Try again.",
+            "This form is not from this page. Try again.",
         );
     }
     let mut response = Redirect::to("/sign-in").into_response();

@@ -75,7 +75,7 @@ async fn a_job_of_a_program_touches_what_it_was_shown_and_nothing_else() {
         assert_eq!(shown.json["messages"].as_array().unwrap().len(), 15);
         for job in [
             json!({"action": "replay", "queue": "orders", "marks": all[..2], "expected_count": 2}),
-            json!({"action": "look", "queue": "orders"}),
+            json!({"action": "scan", "queue": "orders"}),
             json!({"action": "search", "queue": "orders", "text": "tulips"}),
             json!({"action": "restore", "queue": "orders", "marks": all[..1]}),
             json!({"action": "silence", "queue": "orders", "fingerprint": fingerprint, "duration": "1h", "why": "known"}),
@@ -100,12 +100,12 @@ async fn a_job_of_a_program_touches_what_it_was_shown_and_nothing_else() {
         depth(&amqp, "orders.parked", 13).await;
         let (job, results) = olga.does(&two).await;
         assert_eq!((&job["succeeded"], &results["results"][0]["is_success"]), (&json!(0), &json!(false)));
-        assert!(texts(&results)[0].contains("it is not there"), "{results}");
+        assert!(texts(&results)[0].contains("not found: it is gone"), "{results}");
 
-        // A look, a search, a silence, and the end of an incident.
+        // A scan, a search, a silence, and the end of an incident.
         let third = messages["messages"][2]["message_id"].as_str().unwrap();
         let kept = format!("TULIPS {}\"", &third[1..]);
-        let (job, _) = olga.does(&json!({"action": "look", "queue": "orders"})).await;
+        let (job, _) = olga.does(&json!({"action": "scan", "queue": "orders"})).await;
         assert_eq!(job["done"], 13, "{job}");
         let (_, results) = olga.does(&json!({"action": "search", "queue": "orders", "text": kept})).await;
         assert_eq!(results["results"].as_array().unwrap().len(), 1, "{results}");

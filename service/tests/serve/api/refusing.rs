@@ -50,10 +50,10 @@ async fn the_api_refuses_what_the_page_refuses() {
             ("GET", "/incidents?queue=", 400, "1 to 255"),
             ("GET", "/queues/orders/groups/none", 404, "no such group"),
             ("GET", "/queues/orders/messages/7", 404, "16 hexadecimal digits"),
-            ("GET", "/queues/orders/messages/0123456789abcdef", 404, "not parked any more"),
+            ("GET", "/queues/orders/messages/0123456789abcdef", 404, "No longer parked"),
             ("GET", "/queues/nothing/messages/0123456789abcdef", 404, "nothing"),
-            ("GET", "/jobs/0123456789abcdef", 404, "history knows of nothing"),
-            ("GET", "/jobs/0123456789abcdef/results", 404, "history knows of nothing"),
+            ("GET", "/jobs/0123456789abcdef", 404, "history has nothing"),
+            ("GET", "/jobs/0123456789abcdef/results", 404, "history has nothing"),
         ] {
             let refused = olga.ask(method, path, None).await;
             assert_eq!(refused.status, status, "{path}: {}", refused.json);
@@ -81,9 +81,9 @@ async fn the_api_refuses_what_the_page_refuses() {
             ("", 400, "not a JSON object"),
             ("[]", 400, "not a JSON object"),
             ("{", 400, "cannot be read"),
-            (r#"{"action": "look"}"#, 400, "missing field `queue`"),
-            (r#"{"action": "look", "queue": ""}"#, 400, "1 to 255"),
-            (r#"{"action": "look", "queue": "orders", "force": true}"#, 400, "unknown field `force`"),
+            (r#"{"action": "scan"}"#, 400, "missing field `queue`"),
+            (r#"{"action": "scan", "queue": ""}"#, 400, "1 to 255"),
+            (r#"{"action": "scan", "queue": "orders", "force": true}"#, 400, "unknown field `force`"),
             (r#"{"action": "erase", "queue": "orders"}"#, 400, "unknown variant `erase`"),
             (r#"{"action": "search", "queue": "orders", "text": "ab"}"#, 400, "3 to 200"),
             (r#"{"action": "close", "queue": "orders", "group": "7"}"#, 400, "16 hexadecimal"),
@@ -92,7 +92,7 @@ async fn the_api_refuses_what_the_page_refuses() {
             (r#"{"action": "silence", "queue": "orders", "fingerprint": "f", "duration": "91d", "why": "w"}"#, 400, "90d"),
             (r#"{"action": "silence", "queue": "orders", "fingerprint": "f", "duration": "1h", "why": " "}"#, 400, "reason"),
             (r#"{"action": "replay", "queue": "orders", "marks": ["x"]}"#, 400, "is no mark"),
-            (r#"{"action": "replay", "queue": "orders", "fingerprint": "f"}"#, 404, "No message was chosen"),
+            (r#"{"action": "replay", "queue": "orders", "fingerprint": "f"}"#, 404, "No message is selected"),
             (r#"{"action": "drop", "queue": "orders", "marks": ["0123456789abcdef"]}"#, 403, "your role"),
             (r#"{"action": "drop", "queue": "orders", "marks": ["0123456789abcdef"], "dry_run": true}"#, 403, "your role"),
         ] {
@@ -120,7 +120,7 @@ async fn the_api_refuses_what_the_page_refuses() {
         // Whoever may only look.
         let mut rea = Program::with_token(&replica, "rea-0123456789abcdef").await;
         for job in [
-            json!({"action": "look", "queue": "orders"}),
+            json!({"action": "scan", "queue": "orders"}),
             json!({"action": "replay", "queue": "orders", "marks": [mark], "dry_run": true}),
             json!({}),
         ] {
@@ -157,9 +157,9 @@ async fn nobody_uses_the_api_without_a_token_or_from_another_site() {
                 refused.head
             );
         }
-        let look = r#"{"action": "look", "queue": "orders"}"#;
+        let scan = r#"{"action": "scan", "queue": "orders"}"#;
         let json = "content-type: application/json\r\n";
-        let refused = anybody.ask("POST", "/api/v1/jobs", json, look).await;
+        let refused = anybody.ask("POST", "/api/v1/jobs", json, scan).await;
         assert_eq!(refused.status, 401, "{}", refused.body);
 
         // A session of a browser: to read, and with the word of this page to do something.
@@ -181,7 +181,7 @@ async fn nobody_uses_the_api_without_a_token_or_from_another_site() {
             format!("{json}origin: http://evil.example\r\n{csrf}"),
             format!("{json}{origin}{csrf}sec-fetch-site: cross-site\r\n"),
         ] {
-            let refused = olga.ask("POST", "/api/v1/jobs", &more, look).await;
+            let refused = olga.ask("POST", "/api/v1/jobs", &more, scan).await;
             assert_eq!(refused.status, 403, "{more}: {}", refused.body);
         }
         let begun = olga
@@ -189,7 +189,7 @@ async fn nobody_uses_the_api_without_a_token_or_from_another_site() {
                 "POST",
                 "/api/v1/jobs",
                 &format!("{json}{origin}{csrf}"),
-                look,
+                scan,
             )
             .await;
         assert_eq!(begun.status, 202, "{}", begun.body);

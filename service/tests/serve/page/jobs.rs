@@ -68,7 +68,10 @@ async fn a_job_takes_as_many_messages_as_the_history_may_know_by_name() {
         depth(&amqp, "orders.parked.dropped", 0).await;
         ada.sees("/queues/orders", &["<b>1</b> parked"]).await;
         let (_, page) = ada.does(&undo).await;
-        assert!(page.contains("it is not kept any more"), "{page}");
+        assert!(
+            page.contains("not found among the dropped messages"),
+            "{page}"
+        );
         depth(&amqp, "orders.parked", 1).await;
         // Each has a result, also where a job comes to none of them.
         let form = [
@@ -78,10 +81,7 @@ async fn a_job_takes_as_many_messages_as_the_history_may_know_by_name() {
             ("marks", "0123456789abcdef"),
         ];
         let failed = ada.post("/jobs", &form).await.location;
-        let words = [
-            "id=\"state\">failed",
-            "nothing was done: the job ended before",
-        ];
+        let words = ["id=\"state\">failed", "not attempted: the job ended first"];
         ada.sees(&failed, &words).await;
         assert!(replica.end().await.success());
     })
@@ -192,12 +192,12 @@ async fn a_browser_that_goes_away_doubles_nothing() {
         park(&client, &amqp, MANY).await;
         let mut olga = Visitor::with_token(&replica, "olga-0123456789abcdef").await;
         let word = word_of(&mut olga).await;
-        let look = [
+        let scan = [
             ("word", word.as_str()),
             ("queue", "orders"),
-            ("work", "look"),
+            ("work", "scan"),
         ];
-        olga.does(&look).await;
+        olga.does(&scan).await;
         let page = olga.sees("/search?q=m0", &["/queues/orders/parked/"]).await;
         let path = format!(
             "/queues/orders/parked/{}",
@@ -254,12 +254,12 @@ async fn the_end_of_the_service_leaves_nothing_in_two_places() {
         park(&client, &amqp, MANY as usize).await;
         let mut olga = Visitor::with_token(&replica, "olga-0123456789abcdef").await;
         let word = word_of(&mut olga).await;
-        let look = [
+        let scan = [
             ("word", word.as_str()),
             ("queue", "orders"),
-            ("work", "look"),
+            ("work", "scan"),
         ];
-        olga.does(&look).await;
+        olga.does(&scan).await;
         olga.sees("/queues/orders", &[&format!("<b>{MANY}</b> parked")])
             .await;
         let mut browse = client.parked("orders").browse().await.unwrap();
@@ -321,7 +321,7 @@ async fn who_looks_too_often_through_what_waits_is_told() {
             let job = olga.post("/jobs", &cancel).await.location;
             last = eventually_over(&mut olga, &job).await;
         }
-        assert!(last.contains("counts each look as a crash"), "{last}");
+        assert!(last.contains("counts each time as a crash"), "{last}");
         drop(slow);
         assert!(replica.end().await.success());
     })

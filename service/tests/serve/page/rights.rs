@@ -209,7 +209,7 @@ async fn people_see_what_died_and_only_those_who_may_do_something_about_it() {
         olga.sees("/queues/orders", &["<b>1</b> parked", "olga replayed"])
             .await;
         let again = olga.does(&form).await.1;
-        assert_eq!(again.matches("it is not there").count(), 5, "{again}");
+        assert_eq!(again.matches("not found: it is gone").count(), 5, "{again}");
         let rest = olga.get("/queues/orders").await.body;
         assert!(rest.contains("<b>1</b> parked"), "{rest}");
 

@@ -101,7 +101,7 @@ pub(super) struct Setting {
     /// Consumers without `dlx`: there are no waiting queues for what they put off.
     plain: bool,
     /// How long the broker lets a delivery be unsettled, if not for half an hour.
-    patience: Option<Duration>,
+    consumer_timeout: Option<Duration>,
     /// An alarm lasts for longer than the broker's patience with what is not settled.
     long_alarm: bool,
     /// All that fails in it has room aside, so others must be handled meanwhile.
@@ -239,8 +239,8 @@ impl Simulation {
         };
         let mut broker = Broker::new(profile, chance);
         let _ = broker.make_queue(&setting.work_queue());
-        if setting.patience.is_some() {
-            broker.set_consumer_timeout(setting.patience);
+        if setting.consumer_timeout.is_some() {
+            broker.set_consumer_timeout(setting.consumer_timeout);
         }
         if setting.strategy == Strategy::Service && !setting.service_away {
             let _ = broker.make_queue(&service::queue());

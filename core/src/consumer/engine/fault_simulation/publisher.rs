@@ -7,6 +7,7 @@ use retryrmq_model::{ConnectionId, Frame, Method, Publish, QueueType};
 use super::{QUEUE, Simulation, Unreadable, ledger::HandlerScript};
 use crate::{
     BasicProperties, Strategy,
+    topology::SAFE_AGE,
     types::{AMQPValue, FieldTable},
 };
 
@@ -21,9 +22,6 @@ pub(super) fn body(number: u32) -> Vec<u8> {
     };
     vec![b'x'; length]
 }
-
-/// The age at which a queue is a safe place.
-const SAFE_AGE: Duration = Duration::from_secs(2);
 
 impl Simulation {
     pub(super) fn publish(&mut self) {

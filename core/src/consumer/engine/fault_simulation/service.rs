@@ -17,15 +17,13 @@ use crate::{
         engine::{AttemptContext, Copy, NextAction},
     },
     retry::{Counting, DeliveryPast, Origin, RetryState},
-    topology::{Detour, HANDOVER_QUEUE},
+    topology::{Detour, HANDOVER_QUEUE, SAFE_AGE},
 };
 
 /// How often it looks for something to do.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long it waits before it tries again.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long a queue must be known to be a safe place.
-const SAFE_AGE: Duration = Duration::from_secs(2);
 
 /// A service.
 #[derive(Default)]

@@ -60,7 +60,7 @@ pub(in super::super) async fn create(
         return Err(Problem::count_mismatch(
             count,
             format!(
-                "Nothing was done: this is about {count} messages. Look at them with `\"dry_run\": true`, and then send `\"expected_count\": {count}`."
+                "Nothing was done: the job is about {count} messages. Look at them with `\"dry_run\": true`, then send `\"expected_count\": {count}`."
             ),
         ));
     }
@@ -77,7 +77,7 @@ fn expects(expected: Option<usize>, count: usize) -> Result<(), Problem> {
         Some(expected) if expected != count => Err(Problem::count_mismatch(
             count,
             format!(
-                "Nothing was done: {expected} messages are expected, and the request is about {count}. Look at them with `\"dry_run\": true`."
+                "Nothing was done: {expected} messages were expected, but the job is about {count}. Look at them with `\"dry_run\": true`."
             ),
         )),
         _ => Ok(()),
@@ -103,17 +103,17 @@ pub(in super::super) async fn results(
     ApiQuery(asked): ApiQuery<ResultsQuery>,
 ) -> Result<Response, Problem> {
     let (offset, limit) = (query::offset(asked.offset)?, query::limit(asked.limit)?);
-    let (outcomes, told) = match page.jobs.find(&id) {
+    let (outcomes, reported) = match page.jobs.find(&id) {
         Some(job) => {
             let state = job.state();
-            (state.outcomes, state.told)
+            (state.outcomes, state.reported)
         }
         None => {
             let outcomes = PastJob::find(&page, &id)?.outcomes();
-            let told = outcomes.len();
-            (outcomes, told)
+            let reported = outcomes.len();
+            (outcomes, reported)
         }
     };
-    let part = JobResults::of(&outcomes, told, offset, limit);
+    let part = JobResults::of(&outcomes, reported, offset, limit);
     Ok(request.ok(&part))
 }

@@ -140,7 +140,7 @@ impl Job {
             action: Some(job.word),
             queue: job.queue.clone(),
             by: line(&job.who),
-            began_at: job.begun,
+            began_at: job.started,
             ended_at: state.ended,
             state: match (&state.ended, &state.fault) {
                 (None, _) => JobState::Running,
@@ -149,7 +149,7 @@ impl Job {
             },
             total: state.total,
             done: state.done,
-            succeeded: state.well,
+            succeeded: state.succeeded,
             results: state.outcomes.len(),
             notes: state.notes.iter().map(|note| line(note)).collect(),
             error: state.fault.as_deref().map(line),
@@ -206,7 +206,7 @@ impl JobResults {
     /// A part of those of a job that has `told` so many.
     pub(in super::super) fn of(
         outcomes: &[MessageOutcome],
-        told: usize,
+        reported: usize,
         offset: usize,
         limit: usize,
     ) -> Self {
@@ -222,7 +222,7 @@ impl JobResults {
         let end = offset.saturating_add(results.len());
         Self {
             next: (end < outcomes.len()).then_some(end),
-            is_cut: told > outcomes.len(),
+            is_cut: reported > outcomes.len(),
             results,
         }
     }
@@ -241,8 +241,8 @@ mod tests {
             text: String::new(),
         };
         let outcomes = ["a", "b", "c"].map(outcome);
-        let part = |told, offset| {
-            let part = JobResults::of(&outcomes, told, offset, 2);
+        let part = |reported, offset| {
+            let part = JobResults::of(&outcomes, reported, offset, 2);
             (part.results.len(), part.next, part.is_cut)
         };
         assert_eq!(part(3, 0), (2, Some(2), false));

@@ -113,7 +113,7 @@ impl Simulation {
             Frame::Cancel { .. } => !(faults.work_queue_changes || faults.broker),
             _ => false,
         };
-        if setting.patience.is_some() {
+        if setting.consumer_timeout.is_some() {
             // Nobody knows a broker's patience before it has run out.
             let timeouts = &mut self.replicas[at].timeouts;
             *timeouts += u32::from(ended);

@@ -76,7 +76,7 @@ fn chosen(seed: u64) -> Setting {
         unmarked: false,
         service_away: false,
         plain: false,
-        patience: None,
+        consumer_timeout: None,
         long_alarm: false,
         served_in_alarm: false,
         channels: None,

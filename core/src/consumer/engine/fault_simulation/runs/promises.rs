@@ -72,7 +72,7 @@ fn nothing_is_lost_in_pauses() {
 pub(super) fn short_consumer_timeout(setting: Setting) -> Setting {
     Setting {
         pause: Some(Duration::from_secs(2_400)),
-        patience: Some(Duration::from_secs(30)),
+        consumer_timeout: Some(Duration::from_secs(30)),
         hangs: false,
         faults: Faults {
             poison: false,
@@ -167,7 +167,7 @@ pub(super) fn counted(setting: Setting) -> Setting {
     possible(Setting {
         work: QueueType::Quorum,
         replicas: 1,
-        patience: Some(Duration::from_secs(120)),
+        consumer_timeout: Some(Duration::from_secs(120)),
         faults: Faults {
             alarms: true,
             delivery_limit: true,

@@ -1,13 +1,14 @@
-//! The pages that people read first print nothing that is not tested: their programs are those of files that run in tests, and their policies
+//! The programs, policies and rules that the README and the page of policies print: the programs are those of files that run in tests, and the policies
 //! and rules are read.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use retryrmq::{Policy, Rule, format_duration};
 
+use crate::repository::read;
+
 fn repository(path: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
-    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    read(Path::new(path)).unwrap()
 }
 
 /// The blocks of that language.

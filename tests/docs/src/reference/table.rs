@@ -1,6 +1,6 @@
 //! What every language repeats of the core, as data: options with their defaults, events with their fields, error codes, reasons to park,
-//! log lines. `table.json` is its text form, which the tests of each language read. A test here compares it with the core, and the tables
-//! of the languages' pages with it.
+//! log lines. `bindings-common/table.json` is its text form, which the tests of each language read. A test here compares it with the core, and the
+//! tables of the languages' pages with it.
 
 use std::fmt::Write as _;
 
@@ -8,13 +8,11 @@ use retryrmq::{
     AttemptLogLine, Consumer, ErrorKind, Event, Limits, NextStep, ParkReason, Pause, Policy,
     QueueType, Strategy, format_duration,
 };
-
-use crate::{EVENTS, json_rows};
+use retryrmq_bindings::{EVENTS, json_rows};
 
 /// The options of a consumer, in the same order everywhere, each with its default as text, which is empty if there is none, and with what it
 /// does.
-#[must_use]
-pub fn options() -> Vec<(&'static str, String, &'static str)> {
+pub(super) fn options() -> Vec<(&'static str, String, &'static str)> {
     let (usual, limits, pause) = (Consumer::new("orders"), Limits::default(), Pause::default());
     let pause = format!(
         "off; {}, {}, {}",
@@ -135,21 +133,18 @@ pub fn options() -> Vec<(&'static str, String, &'static str)> {
 }
 
 /// The events, each with the names of its fields.
-#[must_use]
-pub fn events() -> Vec<(&'static str, Vec<&'static str>)> {
+pub(super) fn events() -> Vec<(&'static str, Vec<&'static str>)> {
     Event::one_of_each()
         .iter()
         .map(|event| {
-            let fields = json_rows::of_event(event).into_iter();
-            let said = fields.filter_map(|(name, value)| value.map(|_| name));
-            (event.name(), said.filter(|name| *name != "name").collect())
+            let names = json_rows::names(event).into_iter();
+            (event.name(), names.filter(|name| *name != "name").collect())
         })
         .collect()
 }
 
 /// The log lines of attempts that were no success: by what follows, the level, and the line of an example.
-#[must_use]
-pub fn lines() -> Vec<(&'static str, &'static str, String)> {
+pub(super) fn lines() -> Vec<(&'static str, &'static str, String)> {
     NextStep::one_of_each()
         .into_iter()
         .map(|follows| {
@@ -160,8 +155,7 @@ pub fn lines() -> Vec<(&'static str, &'static str, String)> {
 }
 
 /// All of it, in the form of `table.json`.
-#[must_use]
-pub fn json() -> String {
+pub(super) fn json() -> String {
     let quoted = |text: &str| format!("{text:?}");
     let list = |all: &[&str]| {
         let all: Vec<_> = all.iter().map(|one| quoted(one)).collect();
@@ -224,22 +218,18 @@ pub fn json() -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, fs, path::Path};
+    use std::{collections::BTreeSet, fs};
 
     use super::*;
-    use crate::reference::cased;
-
-    fn repository(path: &str) -> String {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
-        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-    }
+    use crate::{
+        reference::{cased, hold, source},
+        repository::root,
+    };
 
     /// All pages of a folder.
     fn pages(folder: &str) -> String {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("..")
-            .join(folder);
-        let files = fs::read_dir(&path).unwrap_or_else(|error| panic!("{folder}: {error}"));
+        let files =
+            fs::read_dir(root().join(folder)).unwrap_or_else(|error| panic!("{folder}: {error}"));
         files
             .map(|file| fs::read_to_string(file.unwrap().path()).unwrap())
             .collect()
@@ -247,21 +237,13 @@ mod tests {
 
     #[test]
     fn the_text_is_up_to_date() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("table.json");
-        if std::env::var_os("RETRYRMQ_RENEW").is_some() {
-            fs::write(&path, json()).unwrap();
-        }
-        let written = fs::read_to_string(&path).unwrap_or_default();
-        assert!(
-            written == json(),
-            "bindings-common/table.json is stale; renew it with: RETRYRMQ_RENEW=1 cargo test -p retryrmq-bindings table"
-        );
+        hold("bindings-common/table.json", &json());
     }
 
     /// How often the names of a kind stand in the match that gives them: there each of them must be.
-    fn named(source: &str, from: &str) -> usize {
-        let source = repository(source);
-        let body = source.split(from).nth(1).unwrap();
+    fn named(file: &str, from: &str) -> usize {
+        let text = source(file);
+        let body = text.split(from).nth(1).unwrap();
         body.split("\n    }\n")
             .next()
             .unwrap()
@@ -284,7 +266,7 @@ mod tests {
             reasons.len(),
             named("core/src/retry/outcome.rs", "const fn as_str")
         );
-        let given = repository("bindings-common/src/options.rs");
+        let given = source("bindings-common/src/options.rs");
         let given = given.split("struct OptionsJson {").nth(1).unwrap();
         let given = given.split("\n}\n").next().unwrap();
         let here: BTreeSet<_> = options().into_iter().map(|(name, ..)| name).collect();
@@ -349,7 +331,7 @@ mod tests {
 
     #[test]
     fn scenarios_hold_the_lines_in_every_language() {
-        let held = |name: &str| repository(&format!("tests/scenarios/{name}.yaml"));
+        let held = |name: &str| source(&format!("tests/scenarios/{name}.yaml"));
         let held = ["log", "log-dlx-off", "log-park-off", "strategy-service"].map(held);
         let held = held.concat();
         for (what, level, line) in lines() {

@@ -1,26 +1,27 @@
-//! Patterns in options and configuration files: of routing keys as AMQP's topic exchanges have them, of other text with `*`.
+//! Patterns in rules, options and configuration files: of routing keys as in topic exchanges, of other text with `*`.
 
 /// Whether a routing key matches: words between dots, `*` is one word, `#` any number of words.
 #[must_use]
 pub fn topic(pattern: &str, key: &str) -> bool {
-    let words = |text: &str| -> Vec<String> {
+    /// As in RabbitMQ, an empty key has no words, not one empty word.
+    fn words(text: &str) -> Vec<&str> {
         if text.is_empty() {
-            return Vec::new(); // as RabbitMQ has it
+            return Vec::new();
         }
-        text.split('.').map(str::to_owned).collect()
-    };
-    wild(
+        text.split('.').collect()
+    }
+    wildcard_match(
         &words(pattern),
         &words(key),
-        |word| word == "#",
-        |word, with| word == "*" || word == with,
+        |word| *word == "#",
+        |word, with| *word == "*" || word == with,
     )
 }
 
 /// Whether a text matches: `*` is any text, also none.
 #[must_use]
 pub fn glob(pattern: &str, text: &str) -> bool {
-    wild(
+    wildcard_match(
         pattern.as_bytes(),
         text.as_bytes(),
         |sign| *sign == b'*',
@@ -28,8 +29,9 @@ pub fn glob(pattern: &str, text: &str) -> bool {
     )
 }
 
-/// In time `pattern × text` at most: after a mismatch only the last wildcard takes one more.
-fn wild<T>(
+/// Matches with one kind of "any number" wildcard, in at most `pattern × text` steps and without recursion: after a mismatch only the last wildcard takes
+/// one more.
+fn wildcard_match<T>(
     pattern: &[T],
     text: &[T],
     any: impl Fn(&T) -> bool,
@@ -59,6 +61,8 @@ fn wild<T>(
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -74,6 +78,18 @@ mod tests {
             ("*", "", false),
             ("", "", true),
             ("a.#.b.#.c", "a.b.b.c.c", true),
+            ("", "a", false),
+            ("a.", "a", false),
+            ("#", "a.b", true),
+            ("*", "a", true),
+            ("*", "a.b", false),
+            ("eu.#", "eu.de.berlin", true),
+            ("eu.#", "us.ny", false),
+            ("#.error", "a.b.error", true),
+            ("a.*.c", "a.b.c", true),
+            ("a.*.c", "a.c", false),
+            ("#.a.#", "x.a.y.z", true),
+            ("eu", "eu", true),
         ] {
             assert_eq!(topic(pattern, key), expected, "{pattern} {key}");
         }
@@ -90,6 +106,14 @@ mod tests {
             ("*", "ü", true),
         ] {
             assert_eq!(glob(pattern, text), expected, "{pattern} {text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn matching_always_ends(pattern in "[a*#.]{0,30}", text in "[a.]{0,60}") {
+            let _ = topic(&pattern, &text);
+            let _ = glob(&pattern, &text);
         }
     }
 }

@@ -1,15 +1,18 @@
 //! The reference tables of the documentation, made from the code of all languages: `docs/reference/options.md`, `events.md` and
 //! `errors.md`. A test fails when they differ; `make docs-renew` writes them.
 
-use std::{fmt::Write as _, fs, path::PathBuf};
+mod table;
+
+use std::{fmt::Write as _, fs, path::Path};
 
 use retryrmq::{ErrorKind, ParkReason};
+use retryrmq_bindings::EVENTS;
 
-use crate::{EVENTS, table};
+use crate::repository::{read, root};
 
 /// The head of a page that nobody edits.
 const MADE: &str =
-    "<!-- Made from the code by `make docs-renew`: bindings-common/src/reference.rs. -->";
+    "<!-- Made from the code by `make docs-renew`: tests/docs/src/reference/mod.rs. -->";
 
 /// The option of the command, where it has one.
 fn in_command(option: &str) -> Option<String> {
@@ -48,7 +51,7 @@ fn in_go(option: &str) -> String {
 }
 
 /// `handler_timeout` as a language writes it.
-pub(crate) fn cased(name: &str, first: bool) -> String {
+fn cased(name: &str, first: bool) -> String {
     let mut upper = first;
     let mut cased = String::new();
     for c in name.chars() {
@@ -61,14 +64,21 @@ pub(crate) fn cased(name: &str, first: bool) -> String {
     cased
 }
 
-fn path(of: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("..")
-        .join(of)
+fn source(of: &str) -> String {
+    read(Path::new(of)).unwrap()
 }
 
-fn source(of: &str) -> String {
-    fs::read_to_string(path(of)).unwrap_or_else(|why| panic!("{of}: {why}"))
+/// Compares a file with what is made, or writes it.
+fn hold(file: &str, made: &str) {
+    let path = root().join(file);
+    if std::env::var_os("RETRYRMQ_RENEW").is_some() {
+        fs::write(&path, made).unwrap_or_else(|why| panic!("{file}: {why}"));
+    }
+    let written = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        written == made,
+        "{file} is stale: `make docs-renew` makes it anew"
+    );
 }
 
 /// The words of the documentation above a variant of an enum: its first paragraph, as Markdown outside of Rust.
@@ -334,32 +344,19 @@ fn errors() -> String {
     out
 }
 
-/// Compares a page with what is made, or writes it.
-fn hold(page: &str, made: &str) {
-    let page = format!("docs/reference/{page}");
-    if std::env::var_os("RETRYRMQ_RENEW").is_some() {
-        fs::write(path(&page), made).unwrap_or_else(|why| panic!("{page}: {why}"));
-    }
-    let written = fs::read_to_string(path(&page)).unwrap_or_default();
-    assert!(
-        written == made,
-        "{page} is stale: `make docs-renew` makes it anew"
-    );
-}
-
 #[test]
 fn the_page_of_options_is_up_to_date() {
-    hold("options.md", &options());
+    hold("docs/reference/options.md", &options());
 }
 
 #[test]
 fn the_page_of_events_is_up_to_date() {
-    hold("events.md", &events());
+    hold("docs/reference/events.md", &events());
 }
 
 #[test]
 fn the_page_of_errors_is_up_to_date() {
-    hold("errors.md", &errors());
+    hold("docs/reference/errors.md", &errors());
 }
 
 #[test]
