@@ -43,6 +43,11 @@ use clap::{
 
 use crate::{error::CliError, exit::Exit, global::Global, output::Output};
 
+/// The AMQP client allocates messages in one thread, and they are freed in another. With musl's allocator both wait for one lock.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Retry messages on RabbitMQ: a failed message waits in the broker and comes back at the tail of its own queue,
 /// counted, until it succeeds or is parked with a readable reason.
 #[derive(Debug, Parser)]

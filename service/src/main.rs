@@ -20,6 +20,11 @@ use retryrmq_serve::{
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::level_filters::LevelFilter;
 
+/// The AMQP client allocates messages in one thread, and they are freed in another. With musl's allocator both wait for one lock.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Retry and park what the consumers of a whole fleet reject
 ///
 /// Queues dead-letter to the exchange `retryrmq.dead` (`retryrmq enable QUEUE --service`); this service retries each message by the
