@@ -149,7 +149,7 @@ async function latency() {
 }
 
 async function storm() {
-  console.log(`\n== ${STORM} × 256 B, each fails 5 times and waits a second each time, 1000 outstanding, ${FEWER_ROUNDS} rounds`)
+  console.log(`\n== ${STORM} × 256 B, each fails 5 times and waits a second each time, 1000 outstanding, ${FEWER_ROUNDS} rounds; the consumer is there first`)
   // Rascal holds what waits within its prefetch: see above.
   const counts = { 'rascal republish': Math.max(Math.floor(STORM / 10), 1) }
   const names = Object.fromEntries(
@@ -162,8 +162,10 @@ async function storm() {
     const count = counts[name] ?? STORM
     const options = { retry: 'fixed(1s)', ...(NATIVE.includes(name) && { strategy: 'native' }) }
     return work(url, 'quorum', options, async (queue) => {
+      const measured = program('storm', name, queue, count)
+      await Promise.race([hasConsumer(url, queue), measured.done])
       await fill(url, queue, count)
-      return program('storm', name, queue, count).done
+      return measured.done
     })
   })
   keep('retry storm', 'quorum', STORM, rounds)

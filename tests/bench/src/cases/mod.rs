@@ -12,7 +12,7 @@ mod storm;
 pub(crate) use memory::count as waiting;
 pub(crate) use outage::{in_words as outage_in_words, messages as outage_messages};
 pub(crate) use retry::{count as retried, make as make_for_retry};
-pub(crate) use storm::count as stormed;
+pub(crate) use storm::{count as stormed, make_for_delayed_retry};
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Everything in a queue fails at once, five times each, a second between two attempts: what a broken dependency leaves behind.
+//! Everything that is published at once fails five times, a second between two attempts: what a broken dependency leaves behind. Queue and
+//! consumer are there first, and no longer young.
 //!
 //! Besides the loop by hand there are two peers that publish no copies: RabbitMQ 4.3's own delayed retry, and the loop that
 //! gives a message back at once, which waits for nothing and so tries everything again as fast as it can.
@@ -18,7 +19,6 @@ use super::{
     meter::Meter,
     retry::{self, Load},
 };
-use crate::rounds::{fill, publish};
 
 /// How often each message fails.
 const FAILURES: u32 = 5;
@@ -36,32 +36,21 @@ fn load(outstanding: usize) -> Load {
     }
 }
 
-/// Makes the queues, and fills the work queue.
-async fn full(url: &str, queue: &str, count: usize, strategy: Strategy) {
-    retry::make(url, queue, strategy).await;
-    publish(url, queue, count).await;
-}
-
 pub(super) async fn retryrmq(
     url: &str,
     queue: &str,
     outstanding: usize,
     strategy: Strategy,
 ) -> Measured {
-    let load = load(outstanding);
-    full(url, queue, load.count, strategy).await;
-    retry::retryrmq(url, queue, load, strategy).await
+    retry::retryrmq(url, queue, load(outstanding), strategy).await
 }
 
 pub(super) async fn by_hand(url: &str, queue: &str, outstanding: usize) -> Measured {
-    let load = load(outstanding);
-    full(url, queue, load.count, Strategy::RetryQueues).await;
-    retry::by_hand(url, queue, load).await
+    retry::by_hand(url, queue, load(outstanding)).await
 }
 
-/// The client only rejects; the queue keeps the message for a second and counts.
-pub(super) async fn delayed_retry(url: &str, queue: &str, outstanding: usize) -> Measured {
-    let load = load(outstanding);
+/// Makes a queue that keeps what is rejected for a second.
+pub(crate) async fn make_for_delayed_retry(url: &str, queue: &str) {
     let amqp = Amqp::connect(url).await;
     let mut arguments = FieldTable::default();
     arguments.insert(
@@ -72,15 +61,19 @@ pub(super) async fn delayed_retry(url: &str, queue: &str, outstanding: usize) ->
         arguments.insert(bound.into(), AMQPValue::LongInt(1_000));
     }
     amqp.declare_with(queue, QueueType::Quorum, arguments).await;
-    publish(url, queue, load.count).await;
+    amqp.close().await;
+}
+
+/// The client only rejects; the queue keeps the message and counts.
+pub(super) async fn delayed_retry(url: &str, queue: &str, outstanding: usize) -> Measured {
+    let amqp = Amqp::connect(url).await;
     let fails = |delivery: &Delivery| counted(delivery, "x-delivery-count") < FAILURES;
-    without_copies(&amqp, queue, load, fails, delivery::reject).await
+    without_copies(&amqp, queue, load(outstanding), fails, delivery::reject).await
 }
 
 /// Given back at once; how often a message has failed is known to this process alone.
 pub(super) async fn requeue(url: &str, queue: &str, outstanding: usize) -> Measured {
     let load = load(outstanding);
-    fill(url, queue, QueueType::Quorum, load.count).await;
     let amqp = Amqp::connect(url).await;
     let mut failures: HashMap<String, u32> = HashMap::new();
     let fails = |delivery: &Delivery| {
