@@ -1,4 +1,4 @@
-// What the library answers when it is the one that retryrmq_goFFI.h describes. Written by bindings-go/header.
+// What the library answers when it is the one that retryrmq_go.h describes. Written by bindings-go/header.
 CONTRACT(30)
 CHECKSUM(uniffi_retryrmq_go_checksum_func_connect, 12841)
 CHECKSUM(uniffi_retryrmq_go_checksum_func_answer_credentials, 56624)

@@ -3,14 +3,10 @@
 
 #pragma once
 
+#include <stdbool.h>
 #include <string.h>
 
-#ifndef __clang__
-#define _Nullable
-#define _Nonnull
-#endif
-
-#include "retryrmq_goFFI.h"
+#include "retryrmq_go.h"
 
 // What a call gave: a number, bytes that rr_take moves into Go's memory, or the bytes of an error (code is not 0).
 typedef struct rr_answer {
@@ -30,7 +26,7 @@ static inline RustBuffer rr_lend(const void *bytes, int32_t len) {
 }
 
 static inline rr_answer rr_bytes(RustBuffer buffer, RustCallStatus status) {
-    RustBuffer got = status.code == 0 ? buffer : status.errorBuf;
+    RustBuffer got = status.code == 0 ? buffer : status.error_buf;
     rr_answer answer = {0, 0, got.len, got.capacity, status.code};
     if (got.capacity != 0) answer.data = (uintptr_t)got.data;
     return answer;
