@@ -43,8 +43,3 @@ pub use properties::texts;
 pub use publish::Outgoing;
 pub use simulation_result::SimulationResult;
 pub use walk::Walk;
-
-/// The AMQP client allocates messages in one thread, and they are freed in another. With musl's allocator both wait for one lock.
-#[cfg(target_env = "musl")]
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -146,7 +146,7 @@ fn span(option: &str, given: Option<f64>) -> Result<Option<Duration>, OptionsErr
 
 impl Options {
     /// Reads and checks the options, without a broker. `given` is a JSON object with the options under their names in
-    /// [`table`](crate::table): texts for a policy, a strategy and a work queue, seconds for durations. A rule is its text, or an object
+    /// `table.json`: texts for a policy, a strategy and a work queue, seconds for durations. A rule is its text, or an object
     /// with `policy` and its conditions `routing_key`, `headers` and `error`. `pause` is an object with `failures`, `window` and
     /// `duration`. `fatal` says whether the language has errors that no retry can fix.
     ///

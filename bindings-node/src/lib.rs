@@ -27,6 +27,11 @@ mod publish;
 mod simulation;
 mod subscription;
 
+/// The AMQP client allocates messages in one thread, and they are freed in another. With musl's allocator both wait for one lock.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The version of the native half.
 #[napi_derive::napi]
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -8,6 +8,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
+        atomic::{AtomicU64, Ordering},
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
     thread,
@@ -28,12 +29,12 @@ const DEEPEST: usize = 50;
 const STACK: usize = 64 << 20;
 /// How long one message may take, of the processor: a busy machine is no reason to give a message up.
 const LIMIT: Duration = Duration::from_millis(500);
-/// How long the step of a loop may take after that, with a text as large as a body can be.
-const LAST_STEP: Duration = Duration::from_secs(10);
+/// How long one step of a loop may take, with a text as large as a body can be.
+const STEP: Duration = Duration::from_secs(10);
 /// Why a message that takes longer is not judged.
 const SLOW: &str = "it takes more than half a second of processor time";
 /// Why a message is not judged whose thread does not answer.
-const NO_ANSWER: &str = "it takes more than ten seconds";
+const NO_ANSWER: &str = "a step of it takes more than ten seconds";
 /// What each step of a loop asks. No expression can have this name.
 const IN_TIME: &str = "@in_time";
 
@@ -79,6 +80,8 @@ impl EvaluationError {
 struct Evaluator {
     questions: Sender<Variables>,
     answers: Receiver<Result<bool, EvaluationError>>,
+    /// How many steps of loops it has taken.
+    steps: Arc<AtomicU64>,
 }
 
 impl Condition {
@@ -137,7 +140,8 @@ impl Condition {
             }
         };
         evaluator.questions.send(variables).map_err(|_| gone())?;
-        match evaluator.answers.recv_timeout(LIMIT + LAST_STEP) {
+        let steps = || evaluator.steps.load(Ordering::Relaxed);
+        match wait_for(&evaluator.answers, STEP, steps) {
             Ok(answer) => {
                 self.evaluator = Some(evaluator);
                 answer
@@ -152,12 +156,35 @@ impl Condition {
     }
 }
 
+/// Waits for an answer as long as there are steps: on a busy machine, half a second of processor time may take long.
+fn wait_for<T>(
+    answers: &Receiver<T>,
+    longest_step: Duration,
+    mut steps: impl FnMut() -> u64,
+) -> Result<T, RecvTimeoutError> {
+    let mut seen = steps();
+    loop {
+        match answers.recv_timeout(longest_step) {
+            Err(RecvTimeoutError::Timeout) => {
+                let now = steps();
+                if now == seen {
+                    return Err(RecvTimeoutError::Timeout);
+                }
+                seen = now;
+            }
+            answered => return answered,
+        }
+    }
+}
+
 impl Evaluator {
     /// Starts the thread, and waits until it has read the expression. No names: any may be used. Returns those that are.
     fn start(text: &str, names: &[&str]) -> Result<(Self, Vec<String>), String> {
         let (questions, asked) = channel::<Variables>();
         let (answer, answers) = channel();
         let (ready, is_ready) = channel();
+        let steps = Arc::new(AtomicU64::default());
+        let counted = Arc::clone(&steps);
         let text = text.to_owned();
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         thread::Builder::new()
@@ -178,7 +205,7 @@ impl Evaluator {
                 let environment = Arc::new(Env::stdlib());
                 while let Ok(variables) = asked.recv() {
                     let evaluated = catch_unwind(AssertUnwindSafe(|| {
-                        evaluator(&timed, &environment, variables)
+                        evaluator(&timed, &environment, variables, &counted)
                     }));
                     let evaluated = evaluated
                         .unwrap_or_else(|_| Err(EvaluationError::of("it cannot be judged")));
@@ -189,9 +216,14 @@ impl Evaluator {
             })
             .map_err(|why| format!("there is no thread to judge it: {why}"))?;
         let used = is_ready
-            .recv_timeout(LAST_STEP)
+            .recv_timeout(STEP)
             .unwrap_or_else(|_| Err("it cannot be read".to_owned()))?;
-        Ok((Self { questions, answers }, used))
+        let evaluator = Self {
+            questions,
+            answers,
+            steps,
+        };
+        Ok((evaluator, used))
     }
 }
 
@@ -403,15 +435,20 @@ fn evaluator(
     expression: &IdedExpr,
     environment: &Arc<Env>,
     variables: Variables,
+    steps: &Arc<AtomicU64>,
 ) -> Result<bool, EvaluationError> {
     let mut context = Context::with_env(Arc::clone(environment));
     for (name, value) in variables {
         context.add_variable_from_value(name, convert(value));
     }
     let budget = TimeBudget::start();
-    let in_time = move || match budget.is_used_up() {
-        false => Ok(true),
-        true => Err(ExecutionError::function_error(IN_TIME, SLOW)),
+    let steps = Arc::clone(steps);
+    let in_time = move || {
+        steps.fetch_add(1, Ordering::Relaxed);
+        match budget.is_used_up() {
+            false => Ok(true),
+            true => Err(ExecutionError::function_error(IN_TIME, SLOW)),
+        }
     };
     if context.add_function(IN_TIME, in_time).is_err() {
         return Err(EvaluationError::of("it cannot be judged"));
@@ -591,6 +628,15 @@ mod tests {
             let variables = Variables::from_iter([("body".to_owned(), json!([1]))]);
             assert!(condition.holds(variables).is_ok(), "{text}");
         }
+    }
+
+    #[test]
+    fn an_answer_is_awaited_while_there_are_steps() {
+        let (_evaluator, answers) = channel::<()>();
+        let mut taken = [0, 1, 2, 2].into_iter();
+        let waited = wait_for(&answers, Duration::from_millis(1), || taken.next().unwrap());
+        assert_eq!(waited, Err(RecvTimeoutError::Timeout));
+        assert_eq!(taken.next(), None, "it gives up when no step was taken");
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl SigningKey {
         const HOW: &str = "make one with: echo whsec_$(openssl rand -base64 32)";
         if text.starts_with("whsk_") || text.starts_with("whpk_") {
             return Err(format!(
-                "it is for asymmetric signatures, which are not supported; {HOW}"
+                "it is for asymmetric signatures, which are not supported; use one that begins with `whsec_`: {HOW}"
             ));
         }
         let bytes = BASE64_STANDARD

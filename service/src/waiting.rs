@@ -102,7 +102,7 @@ impl StoreInspector {
                 }
                 say(match result {
                     CancelResult::Done => answer(id, "flushed", None),
-                    CancelResult::Unknown => answer(id, "gone", Some("no longer waiting")),
+                    CancelResult::Unknown => answer(id, "gone", Some("it no longer waits")),
                     CancelResult::TooLate => answer(id, "gone", Some("it is being published")),
                 });
             }
@@ -136,12 +136,10 @@ impl StoreInspector {
             });
             say(match result {
                 ParkResult::Parked => answer(id, "parked", None),
-                ParkResult::Twice(why) => answer(
-                    id,
-                    "parked",
-                    Some(&format!("it may come back as well: {why}")),
-                ),
-                ParkResult::Unknown => answer(id, "gone", Some("no longer waiting")),
+                ParkResult::Twice(why) => {
+                    answer(id, "parked", Some(&format!("it may come back: {why}")))
+                }
+                ParkResult::Unknown => answer(id, "gone", Some("it no longer waits")),
                 ParkResult::TooLate => answer(id, "gone", Some("it is being published")),
                 ParkResult::Failed(why) => answer(id, "failed", Some(&why)),
             });

@@ -20,3 +20,8 @@ mod simulation;
 mod subscription;
 
 uniffi::setup_scaffolding!();
+
+/// The AMQP client allocates messages in one thread, and they are freed in another. With musl's allocator both wait for one lock.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

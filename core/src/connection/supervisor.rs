@@ -415,6 +415,7 @@ impl<F: Fn()> Supervisor<F> {
                 // Jitter, so that a returning broker does not get all its clients at once.
                 () = sleep(pause.next_pause().mul_f64(0.5 + fastrand::f64() / 2.0)) => {}
                 _ = reconnected.changed() => {
+                    // Another broker is likely to be back soon, too.
                     pause.reset();
                     debug!(address = %self.addresses, purpose = self.keeping.purpose, "another connection is back, so trying at once");
                 }

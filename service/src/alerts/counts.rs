@@ -13,7 +13,7 @@ use super::Severity;
 pub struct Counts {
     /// Whether this replica is the one that speaks.
     pub is_leader: bool,
-    /// Events told on this replica.
+    /// Events that the alerts received on this replica.
     pub received: u64,
     /// Events that this replica dropped because it could not keep up, or because the broker was away for long.
     pub dropped: u64,

@@ -129,9 +129,9 @@ impl QueueMasks {
         let format = Some(decoded.format.name());
         let mut remark = match &decoded.truncation {
             Some(end) => format!(
-                "Incomplete {}, ends at byte {}: {}",
-                end.within,
+                "Decoded only up to byte {} of the {}: {}",
                 end.byte,
+                end.within,
                 terminal_escape::line(&end.why)
             ),
             None => String::new(),

@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use retryrmq::parking_queue;
-use retryrmq_operator::note::Note;
+use retryrmq_operator::{note::Note, plural};
 
 use super::{
     Page, WebConfig,
@@ -274,8 +274,9 @@ pub(super) fn begin(
     }
     if work.is_counted() && count != Some(work.count()) {
         let count = work.count();
+        let messages = plural::messages(count as u64);
         return Err(Refusal::invalid(format!(
-            "Nothing was dropped. To drop {count} messages, go back and type {count}."
+            "Nothing was dropped. To drop {messages}, go back and type {count}."
         )));
     }
     check_incident(page, queue, &work)?;

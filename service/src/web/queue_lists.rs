@@ -244,7 +244,7 @@ pub(super) fn has_delayed(page: &Page, stored: &StoredCounts) -> bool {
 
 /// What whoever asks for a group that is unknown is told.
 pub(super) const NO_GROUP: &str =
-    "There is no such group in the last 24 hours: no failures and no parked messages.";
+    "The history has no such group in the last 24 hours: no failures and no parked messages.";
 
 /// A group of equal failures, and what people said of it.
 pub(super) struct GroupState {

@@ -791,7 +791,7 @@ async fn a_cancel_whose_store_goes_away_says_that_the_message_may_come_back_as_w
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
         assert_eq!(done.status.code(), Some(1), "{said}");
         assert!(
-            said.contains("m1: it may come back as well") && said.contains("1 message taken out"),
+            said.contains("m1: it may come back: ") && said.contains("1 message taken out"),
             "{said}"
         );
 

@@ -11,10 +11,12 @@
 //!            ─► printed_examples   the programs and policies that pages print (only in tests)
 //!            ─► test_names         where each test runs, as the table in tests/README.md says
 //!            ─► module_cycles      modules of a crate that use each other in a circle
+//!            ─► change_table       the files that ARCHITECTURE.md names for each kind of change
 //!            ─► retired_words      identifiers and prose without the words of retired_words.tsv
 //! ```
 
 pub mod book;
+pub mod change_table;
 pub mod folds;
 pub mod links;
 pub mod module_cycles;

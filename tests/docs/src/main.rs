@@ -3,7 +3,7 @@
 use std::{env, path::Path, process::ExitCode};
 
 use retryrmq_docs::{
-    book, folds, links, module_cycles, retired_words, site, snippets,
+    book, change_table, folds, links, module_cycles, retired_words, site, snippets,
     test_names::{self, Run},
 };
 
@@ -19,6 +19,7 @@ fn main() -> ExitCode {
             test_names::faults(),
             retired_words::faults(),
             module_cycles::faults(),
+            change_table::faults(),
         ]
         .concat(),
         ["renew"] => match snippets::renew() {

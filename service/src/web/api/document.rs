@@ -221,7 +221,7 @@ fn refusal(kind: RefusalKind, written: &mut SchemaGenerator) -> Value {
         RefusalKind::Invalid => "A field, a name or a query is missing, unknown or wrong.",
         RefusalKind::Unauthorized => "No token, or an unknown one.",
         RefusalKind::Forbidden => {
-            "The role does not allow it, another site sent the request, or no users are configured."
+            "The role does not allow it, another site sent the request, a request with a cookie has no `X-CSRF-Token`, or no users are configured."
         }
         RefusalKind::NotFound => "There is no such thing, or no longer.",
         RefusalKind::MethodNotAllowed => "The address has no such method.",

@@ -242,8 +242,8 @@ impl JobRunner<'_> {
         let events: Vec<_> = sent.iter().map(event).collect();
         if let Err(why) = self.write(&events).await {
             let text = match action {
-                HistoryAction::Replayed => format!("replayed, but still parked, too: {why}"),
-                HistoryAction::Restored => format!("parked again, but {stays}, too: {why}"),
+                HistoryAction::Replayed => format!("replayed, but still parked: {why}"),
+                HistoryAction::Restored => format!("parked again, but {stays}: {why}"),
                 _ => format!("{stays}, and also among the dropped messages: {why}"),
             };
             sent.iter()
@@ -262,7 +262,7 @@ impl JobRunner<'_> {
                 Ok(()) => self.add_record_outcome(record, Ok(&said)),
                 Err(why) => self.add_record_outcome(
                     record,
-                    Err(&format!("{said}, but may be {stays}, too: {why}")),
+                    Err(&format!("{said}, but perhaps {stays}: {why}")),
                 ),
             }
         }
@@ -413,7 +413,7 @@ impl JobRunner<'_> {
                 let write = async |_: &_| self.write(&[event]).await;
                 match park(store, &retriers, message.id(), write).await {
                     ParkResult::Parked => Ok(()),
-                    ParkResult::Twice(why) => Err(format!("parked, but may come back, too: {why}")),
+                    ParkResult::Twice(why) => Err(format!("parked, but may come back: {why}")),
                     ParkResult::Unknown | ParkResult::TooLate => Err(NOT_WAITING.to_owned()),
                     ParkResult::Failed(why) => Err(format!("still waiting: {why}")),
                 }
@@ -572,7 +572,7 @@ fn delivery_count_exceeded(
         _ => waiting_message.mark.clone(),
     };
     format!(
-        "{name} in {} was browsed {} times while it waits, and this broker counts each time as a crash of its consumer: try again when it has come back",
+        "{name} in {} has been browsed {} times while it waited, and this broker counts each time as a crash of its consumer: try again when it has come back",
         terminal_escape::line(&waiting_queue.name),
         waiting_message.looks
     )

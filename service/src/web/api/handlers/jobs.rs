@@ -1,6 +1,7 @@
 //! Jobs: begun, or only shown beforehand, and how far they are.
 
 use axum::{extract::State, response::Response};
+use retryrmq_operator::plural;
 
 use super::super::{
     super::{
@@ -60,7 +61,8 @@ pub(in super::super) async fn create(
         return Err(Problem::count_mismatch(
             count,
             format!(
-                "Nothing was done: the job is about {count} messages. Look at them with `\"dry_run\": true`, then send `\"expected_count\": {count}`."
+                "Nothing was done: the job is about {}. Look at them with `\"dry_run\": true`, then send `\"expected_count\": {count}`.",
+                plural::messages(count as u64)
             ),
         ));
     }
@@ -77,7 +79,8 @@ fn expects(expected: Option<usize>, count: usize) -> Result<(), Problem> {
         Some(expected) if expected != count => Err(Problem::count_mismatch(
             count,
             format!(
-                "Nothing was done: {expected} messages were expected, but the job is about {count}. Look at them with `\"dry_run\": true`."
+                "Nothing was done: `expected_count` is {expected}, and the job is about {}. Look at them with `\"dry_run\": true`.",
+                plural::messages(count as u64)
             ),
         )),
         _ => Ok(()),

@@ -203,7 +203,7 @@ struct JobResult {
 }
 
 impl JobResults {
-    /// A part of those of a job that has `told` so many.
+    /// A part of those of a job that has `reported` so many.
     pub(in super::super) fn of(
         outcomes: &[MessageOutcome],
         reported: usize,
