@@ -95,14 +95,7 @@ async fn retry(broker: &Broker) {
     );
     for outstanding in [64, 200, 1_000] {
         let names = ["retry-by-hand", "retry-retryrmq"];
-        let mut rows: Vec<Row> = names.iter().map(|name| Row::new(name)).collect();
-        for _ in 0..rounds().min(3) {
-            for (name, row) in names.iter().zip(&mut rows) {
-                let count = cases::retried();
-                row.rounds
-                    .push(failing(broker, name, count, outstanding).await);
-            }
-        }
+        let rows = failing_turns(broker, &names, cases::retried(), outstanding).await;
         let name = format!("quorum, {outstanding} outstanding");
         report::keep("fail once", &name, cases::retried(), &rows);
         println!(
@@ -110,6 +103,23 @@ async fn retry(broker: &Broker) {
             report::pace(&rows, &["retry-by-hand"])
         );
     }
+}
+
+/// Each case in turn, in which messages fail.
+async fn failing_turns(
+    broker: &Broker,
+    names: &[&str],
+    count: usize,
+    outstanding: usize,
+) -> Vec<Row> {
+    let mut rows: Vec<Row> = names.iter().map(|name| Row::new(name)).collect();
+    for _ in 0..rounds().min(3) {
+        for (name, row) in names.iter().zip(&mut rows) {
+            row.rounds
+                .push(failing(broker, name, count, outstanding).await);
+        }
+    }
+    rows
 }
 
 /// The consumer is there before the messages, and its queues are a safe place: see `docs/benchmarks.md`.
@@ -160,13 +170,7 @@ async fn storm(broker: &Broker) {
         "storm-retryrmq-native",
     ];
     let names = possible(broker, &all);
-    let mut rows: Vec<Row> = names.iter().map(|name| Row::new(name)).collect();
-    for _ in 0..rounds().min(3) {
-        for (name, row) in names.iter().zip(&mut rows) {
-            row.rounds
-                .push(failing(broker, name, count, outstanding).await);
-        }
-    }
+    let rows = failing_turns(broker, &names, count, outstanding).await;
     report::keep("retry storm", "quorum", count, &rows);
     println!(
         "{}",
